@@ -1,0 +1,169 @@
+/**
+ * A named peer of an FL system: it asks other cells, answers them, and refuses what its guards refuse.
+ *
+ * Source: docs/wire/cellnet.md, sections 5, 8, 9.
+ *
+ * @since 0.1.0
+ */
+import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
+import type { Resources } from "../transport/Drivers.ts"
+import type { CellError } from "./CellError.ts"
+
+/**
+ * What a message is about: the dispatch key of a cell.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Address {
+  readonly channel: string
+  readonly topic: string
+}
+
+/**
+ * Headers by wire name (`cn__origin`, ...); unknown ones are kept.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type Headers = ReadonlyMap<string, unknown>
+
+/**
+ * The codes of docs/wire/cellnet.md, section 5.4; a peer may send others.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type ReturnCode =
+  | "ok"
+  | "timeout"
+  | "invalid_target"
+  | "target_unreachable"
+  | "comm_error"
+  | "msg_too_big"
+  | "filter_error"
+  | "invalid_request"
+  | "process_exception"
+  | "authentication_error"
+  | "service_unavailable"
+  | "invalid_session"
+  | "abort_run"
+  | "unauthenticated"
+
+/**
+ * A request as its handler sees it, decoded. The payload is `null` where none was sent; byte views in it stay valid.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CellRequest {
+  readonly origin: string
+  readonly address: Address
+  readonly headers: Headers
+  readonly payload: unknown
+}
+
+/**
+ * An answer. `returnCode` is the peer's word, `ok` or not; `payload` is `null` where there is none.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CellReply {
+  readonly returnCode: string
+  readonly error?: string
+  readonly headers?: Headers
+  readonly payload?: unknown
+}
+
+/**
+ * Answers a request; `undefined` means that there is no answer (right for one-way messages). A failure or defect
+ * reaches the requester as `comm_error` with its text, so a refusal is better returned as a reply.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type Handler = (request: CellRequest) => Effect.Effect<CellReply | undefined, CellError>
+
+/**
+ * How a request is sent.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface RequestOptions {
+  /**
+   * How long each stage (sending, waiting for the first frame of the reply, receiving it) may pass without progress.
+   * Plain requests: the whole wait.
+   */
+  readonly timeout: Duration.Input
+  /** `plain`: one message each way, fails at once without a route. `stream` (the default): a blob each way. */
+  readonly mode?: "plain" | "stream"
+  /** A forwarding cell that can't deliver an optional message says so at once. */
+  readonly optional?: boolean
+  /** End-to-end protection of the payload. */
+  readonly secure?: boolean
+  /** Asked each time `timeout` passes while the peer is at work: `true` allows another `timeout`. */
+  readonly extend?: Effect.Effect<boolean>
+}
+
+/**
+ * A verdict on a message by its headers alone, before a byte of its payload is decrypted or decoded:
+ * `pass` = not this rule's concern, `admit` = wanted, `refuse` = unwanted. A message is refused when some rule refuses
+ * and none admits.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type GuardRule = (message: {
+  readonly origin: string
+  /** The application's address: inside a stream frame, that of the stream; in a reply, that of its request. */
+  readonly address: Address
+  readonly isReply: boolean
+  readonly headers: Headers
+}) => "pass" | "admit" | "refuse"
+
+/**
+ * @category services
+ * @since 0.1.0
+ */
+export class Cell extends Context.Service<
+  Cell,
+  {
+    readonly fqcn: string
+    /** Asks `target` and waits for its answer, whatever its return code; fails where there is none. */
+    readonly request: (
+      target: string,
+      address: Address,
+      payload: unknown,
+      options: RequestOptions
+    ) => Effect.Effect<CellReply, CellError>
+    /** One-way: ends when the message was handed to the transport; delivery is not known. */
+    readonly send: (
+      target: string,
+      address: Address,
+      payload: unknown,
+      options?: { readonly optional?: boolean; readonly secure?: boolean }
+    ) => Effect.Effect<void, CellError>
+    /**
+     * Serves an address, on the plain and the streamed path, until the Scope closes. With `origin`, only messages of
+     * that cell; a message whose origin has no handler of its own goes to the newest handler of the address.
+     */
+    readonly handle: (
+      address: Address,
+      handler: Handler,
+      options?: { readonly origin?: string }
+    ) => Effect.Effect<void, never, Scope.Scope>
+    /** Adds a rule to the cell's guard until the Scope closes. */
+    readonly guard: (rule: GuardRule) => Effect.Effect<void, never, Scope.Scope>
+    /** Whether a direct connection to `peer` is up: the present value first, then each change. */
+    readonly connected: (peer: string) => Stream.Stream<boolean>
+    /** Opens a listener for other cells until the Scope closes. */
+    readonly listen: (
+      schemeOrUrl: string,
+      resources?: Resources
+    ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
+    /** Dials `url` now and again after each loss, until the Scope closes. */
+    readonly connect: (url: string, resources?: Resources) => Effect.Effect<void, CellError, Scope.Scope>
+  }
+>()("fl-attach/cell/Cell") {}
