@@ -5,26 +5,36 @@
  *
  * @since 0.1.0
  */
-import type { NdArray } from "../fobs/NdArray.ts"
+import { NdArray } from "../fobs/NdArray.ts"
 
 /**
- * Parameters, metrics and rounds of one exchange. Metrics always travel as float64, rounds as int; `params` may nest
- * maps of arrays, or hold whatever the peer put there.
+ * Whether parameters stand for themselves, or for the difference to the model they were trained from.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type ParamsType = "FULL" | "DIFF"
+
+/**
+ * Parameters, metrics and rounds of one exchange. Metrics always travel as float64, rounds as int.
+ *
+ * A peer may send anything as a parameter: nested maps, lists, scalars. `params` holds what came; {@link arrays} are
+ * the entries that most programs mean.
  *
  * @category models
  * @since 0.1.0
  */
 export class FLModel {
-  readonly paramsType: "FULL" | "DIFF"
-  readonly params: ReadonlyMap<string, NdArray> | undefined
+  readonly paramsType: ParamsType
+  readonly params: ReadonlyMap<string, unknown> | undefined
   readonly metrics: ReadonlyMap<string, number> | undefined
   readonly startRound: number | undefined
   readonly currentRound: number | undefined
   readonly totalRounds: number | undefined
   readonly meta: ReadonlyMap<string, unknown>
   constructor(fields: {
-    readonly paramsType?: "FULL" | "DIFF"
-    readonly params?: Iterable<readonly [string, NdArray]>
+    readonly paramsType?: ParamsType
+    readonly params?: Iterable<readonly [string, unknown]>
     readonly metrics?: Iterable<readonly [string, number]>
     readonly startRound?: number
     readonly currentRound?: number
@@ -38,5 +48,14 @@ export class FLModel {
     this.currentRound = fields.currentRound
     this.totalRounds = fields.totalRounds
     this.meta = new Map(fields.meta)
+  }
+
+  /** The parameters that are arrays, in their order; empty without parameters. Other entries are left out. */
+  get arrays(): ReadonlyMap<string, NdArray> {
+    const arrays = new Map<string, NdArray>()
+    for (const [name, value] of this.params ?? []) {
+      if (value instanceof NdArray) arrays.set(name, value)
+    }
+    return arrays
   }
 }
