@@ -6,8 +6,9 @@
  *
  * @since 0.1.0
  */
-import { Context, type Effect, type Scope } from "effect"
+import { Context, type Effect, Layer, type Scope } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
+import * as DriverTable from "./internal/driverTable.ts"
 import type { TransportError } from "./TransportError.ts"
 
 /**
@@ -97,4 +98,8 @@ export class Drivers extends Context.Service<
     /** The driver for a URL or bare scheme; fails with `BadConfig` naming the schemes there are. */
     readonly forUrl: (schemeOrUrl: string) => Effect.Effect<Driver, TransportError>
   }
->()("fl-attach/transport/Drivers") {}
+>()("fl-attach/transport/Drivers") {
+  /** The given drivers; where two name the same scheme, the later one has it. */
+  static readonly layer = (drivers: ReadonlyArray<Driver>): Layer.Layer<Drivers> =>
+    Layer.succeed(Drivers, DriverTable.make(drivers))
+}

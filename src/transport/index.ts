@@ -1,0 +1,11 @@
+/**
+ * Bytes to and from peers.
+ *
+ * @since 0.1.0
+ */
+export * as Connection from "./Connection.ts"
+export * from "./Drivers.ts"
+export * as Frame from "./Frame.ts"
+export * from "./FrameReader.ts"
+export * as MemoryDriver from "./MemoryDriver.ts"
+export * from "./TransportError.ts"

@@ -1,0 +1,32 @@
+import { Effect } from "effect"
+import type { Driver, Drivers } from "../Drivers.ts"
+import { badConfig } from "./errors.ts"
+
+/** The lower-cased text before the first colon. Source: docs/wire/transport.md, section 4. */
+export const schemeOf = (schemeOrUrl: string): string => {
+  const colon = schemeOrUrl.indexOf(":")
+  return (colon < 0 ? schemeOrUrl : schemeOrUrl.slice(0, colon)).trim().toLowerCase()
+}
+
+export const make = (drivers: ReadonlyArray<Driver>): Drivers["Service"] => {
+  const table = new Map<string, Driver>()
+  for (const driver of drivers) {
+    for (const scheme of driver.schemes) {
+      table.set(scheme, driver)
+    }
+  }
+  return {
+    forUrl: (schemeOrUrl) => {
+      const scheme = schemeOf(schemeOrUrl)
+      const driver = table.get(scheme)
+      return driver === undefined
+        ? Effect.fail(
+            badConfig(
+              "url",
+              `no driver for the scheme "${scheme}" of ${schemeOrUrl}; there are: ${[...table.keys()].join(", ")}`
+            )
+          )
+        : Effect.succeed(driver)
+    }
+  }
+}
