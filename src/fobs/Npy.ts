@@ -239,5 +239,6 @@ export const decode = (bytes: Uint8Array): Result.Result<NdArray, FobsError> =>
     if (there < dataLength) {
       return Result.fail(malformed(bytes.length, `its header promises ${dataLength} bytes of data, ${there} are there`))
     }
-    return Result.succeed(new NdArray(dtype, shape, bytes.subarray(dataOffset, dataOffset + dataLength), order))
+    const data = new Uint8Array(bytes.buffer, bytes.byteOffset + dataOffset, dataLength) // of a Buffer too
+    return Result.succeed(new NdArray(dtype, shape, data, order))
   })

@@ -1,0 +1,83 @@
+/**
+ * 16-bit floats: numpy's float16 and torch's bfloat16, which JavaScript has no typed array for on every runtime this
+ * library supports.
+ *
+ * @since 0.1.0
+ */
+
+/**
+ * The number that a float16's 16 bits stand for; every float16 is exact as a number.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const float16ToNumber = (bits: number): number => {
+  const sign = bits & 0x8000 ? -1 : 1
+  const exponent = (bits >> 10) & 0x1f
+  const fraction = bits & 0x3ff
+  if (exponent === 0x1f) return fraction === 0 ? sign * Infinity : NaN
+  if (exponent === 0) return sign * fraction * 2 ** -24
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15)
+}
+
+/** Rounds to the nearest whole number, halves to the even one, as IEEE-754 and numpy do. */
+const roundHalfEven = (value: number): number => {
+  const floor = Math.floor(value)
+  const rest = value - floor
+  if (rest !== 0.5) return rest < 0.5 ? floor : floor + 1
+  return floor % 2 === 0 ? floor : floor + 1
+}
+
+/**
+ * The 16 bits of the float16 nearest to a number: ties to even, beyond 65504 infinite, every NaN the quiet one.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const numberToFloat16 = (value: number): number => {
+  const sign = value < 0 || Object.is(value, -0) ? 0x8000 : 0
+  const magnitude = Math.abs(value)
+  if (Number.isNaN(magnitude)) return 0x7e00
+  if (magnitude >= 65520) return sign | 0x7c00
+  if (magnitude < 2 ** -14) return sign | roundHalfEven(magnitude * 2 ** 24)
+  const exponent = 17 - Math.clz32(magnitude * 2 ** 14) // of the leading bit: the product lies in 1 .. 2^30
+  const fraction = roundHalfEven(magnitude * 2 ** (10 - exponent)) // 1024 .. 2048; 2048 carries into the exponent
+  return sign | (((exponent + 15) << 10) + (fraction - 1024))
+}
+
+/**
+ * A copy of float16 elements as float32, which holds each exactly.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const float16ToFloat32 = (elements: Uint16Array): Float32Array<ArrayBuffer> => {
+  const result = new Float32Array(elements.length)
+  for (let i = 0; i < elements.length; i++) result[i] = float16ToNumber(elements[i] ?? 0)
+  return result
+}
+
+/**
+ * A copy of numbers as float16 bits, rounded as {@link numberToFloat16}.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const float16FromNumbers = (numbers: ArrayLike<number>): Uint16Array<ArrayBuffer> => {
+  const result = new Uint16Array(numbers.length)
+  for (let i = 0; i < numbers.length; i++) result[i] = numberToFloat16(numbers[i] ?? 0)
+  return result
+}
+
+/**
+ * A copy of bfloat16 elements (the upper half of a float32, as torch and safetensors have them; numpy has none) as
+ * float32.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const bfloat16ToFloat32 = (elements: Uint16Array): Float32Array<ArrayBuffer> => {
+  const bits = new Uint32Array(elements.length)
+  for (let i = 0; i < elements.length; i++) bits[i] = (elements[i] ?? 0) << 16
+  return new Float32Array(bits.buffer)
+}
