@@ -100,6 +100,20 @@ export class FileError extends Schema.TaggedError<FileError>()("FileError", {
   override get message(): string {
     return this.reason.message
   }
+  /** The system's code: `ENOENT`, `EEXIST`, `EACCES`, `ESTALE`, ...; `ELOOP` for what is unsafe. */
+  get code(): string {
+    const reason = this.reason
+    switch (reason._tag) {
+      case "FileMissing":
+        return "ENOENT"
+      case "FileExists":
+        return "EEXIST"
+      case "FileUnsafe":
+        return "ELOOP"
+      default:
+        return reason.code
+    }
+  }
   /** Whether the same operation may succeed later. */
   get isRetryable(): boolean {
     return this.reason.isRetryable

@@ -8,7 +8,7 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import type { FileError } from "./FileError.ts"
 import { FileLockError, LockIo, LockUnsafe } from "./FileLockError.ts"
 import { busy, flock } from "./internal/flock.ts"
-import { call, callVoid, openScoped } from "./internal/nodeFiles.ts"
+import { allOrNothing, call, callVoid, openScoped } from "./internal/nodeFiles.ts"
 import { type FileInfo, infoOf, PrivateFiles } from "./PrivateFiles.ts"
 
 /**
@@ -92,10 +92,8 @@ const unsafe = (path: string, problem: string, fix: string) =>
 const fromFileError = (path: string) => (error: FileError) => {
   const reason = error.reason
   if (reason._tag === "FileUnsafe") return unsafe(path, reason.problem, "remove it, the lock must be a regular file")
-  const code = reason._tag === "FileMissing" ? "ENOENT" : reason._tag === "FileExists" ? "EEXIST" : reason.code
-  return new FileLockError({
-    reason: new LockIo({ path, code, message: `${path} can't be locked: ${error.message}` })
-  })
+  const message = `${path} can't be locked: ${error.message}`
+  return new FileLockError({ reason: new LockIo({ path, code: error.code, message }) })
 }
 
 const checkInfo = (path: string, info: FileInfo): Effect.Effect<void, FileLockError> => {
@@ -138,7 +136,8 @@ const makeNode = (command: string): FileLock["Service"] => {
   })
   return FileLock.of({
     tryLock: Effect.fn("FileLock.tryLock")(function* (path, options = {}) {
-      yield* lock(path, "exclusive", options)
+      // Whoever retries a busy lock in one scope must not gather descriptors there.
+      yield* allOrNothing(lock(path, "exclusive", options))
       return { path }
     }),
     isLocked: Effect.fn("FileLock.isLocked")(function* (path) {

@@ -2,7 +2,7 @@
  * node:fs as Effects: errors as FileError, descriptors that never leak.
  */
 import * as NodeFs from "node:fs"
-import { Effect, Result, type Scope } from "effect"
+import { Effect, Exit, Result, Scope } from "effect"
 import {
   FileDenied,
   FileError,
@@ -99,5 +99,14 @@ export const openScoped = Effect.fnUntraced(function* (
       slot.fd = fd
       done(null, fd)
     })
+  )
+})
+
+/** An acquisition that, if it fails, lets go at once of what it had, and does not leave it to the surrounding scope. */
+export const allOrNothing = Effect.fnUntraced(function* <A, E, R>(acquisition: Effect.Effect<A, E, R>) {
+  const own = yield* Scope.fork(yield* Effect.scope)
+  return yield* acquisition.pipe(
+    Scope.provide(own),
+    Effect.onError((cause) => Scope.close(own, Exit.failCause(cause)))
   )
 })
