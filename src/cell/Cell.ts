@@ -158,6 +158,11 @@ export class Cell extends Context.Service<
     readonly guard: (rule: GuardRule) => Effect.Effect<void, never, Scope.Scope>
     /** Whether a direct connection to `peer` is up: the present value first, then each change. */
     readonly connected: (peer: string) => Stream.Stream<boolean>
+    /**
+     * Waits until every answer this cell owes `peer` has been computed and acknowledged by it, so that a route may be
+     * taken down behind it. Not bounded by itself.
+     */
+    readonly flush: (peer: string) => Effect.Effect<void>
     /** Opens a listener for other cells until the Scope closes. */
     readonly listen: (
       schemeOrUrl: string,

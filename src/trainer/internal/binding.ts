@@ -1,0 +1,119 @@
+/**
+ * The trainer's answer to SESSION_OPEN: whether it binds, and to what. Source: docs/wire/attach.md, section 3.1.
+ */
+import { Duration, Option, Predicate, Result, Schema } from "effect"
+import type { CellReply, CellRequest } from "../../cell/Cell.ts"
+import * as ClientApi from "../../clientapi/ClientApi.ts"
+import * as Fqcn from "../../identity/Fqcn.ts"
+
+/** A session that the trainer has accepted. */
+export interface Binding {
+  readonly cjFqcn: string
+  readonly sessionId: string
+  readonly jobId: string
+  readonly heartbeatInterval: Duration.Duration
+  /** Zero: no lease. */
+  readonly heartbeatTimeout: Duration.Duration
+  readonly exchange: ClientApi.TaskExchange
+}
+
+/** Who the trainer is, and whom it waits for. */
+export interface Expected {
+  readonly attachId: string
+  readonly siteName: string
+  readonly cpFqcn: string
+  readonly trainerFqcn: string
+  readonly rank: string
+  /** The CJ that the profile or the rendezvous names. */
+  readonly cjFqcn: string | undefined
+}
+
+const isJobId = (value: unknown): value is string =>
+  typeof value === "string" && value !== "" && !value.includes(".") && Result.isSuccess(Fqcn.validate(value))
+
+/** Python's numeric equality: 1, 1.0 and true are the same version, "1" is not. */
+const isVersion = (value: unknown): boolean => value === ClientApi.protocolVersion || value === true
+
+const Policy = Schema.Struct({
+  heartbeat_interval: Schema.Finite.check(Schema.isGreaterThan(0)),
+  heartbeat_timeout: Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)),
+  memory_gc_rounds: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)))
+})
+
+const identityFault = (
+  expected: Expected,
+  bound: Binding | undefined,
+  origin: string,
+  body: ReadonlyMap<unknown, unknown>
+): string | undefined => {
+  const field = (name: string) => body.get(name)
+  if (origin === "") return "SESSION_OPEN has no CJ origin"
+  if (typeof field("session_id") !== "string" || field("session_id") === "") return "SESSION_OPEN has no session id"
+  if (field("attach_id") !== expected.attachId) return `attach id mismatch: this trainer is "${expected.attachId}"`
+  if (field("site_name") !== expected.siteName) return `site name mismatch: this trainer is of "${expected.siteName}"`
+  const jobId = field("job_id")
+  if (!isJobId(jobId)) return "SESSION_OPEN has invalid job id"
+  const cj = Fqcn.join(expected.cpFqcn, jobId)
+  if (origin !== cj) return `CJ origin mismatch: ${origin} is not ${cj}`
+  const known = bound?.cjFqcn ?? expected.cjFqcn
+  if (bound === undefined && known !== undefined && known !== origin) {
+    return `CJ origin does not match rendezvous endpoint ${known}`
+  }
+  if (field("trainer_fqcn") !== expected.trainerFqcn) return `trainer FQCN mismatch: this is ${expected.trainerFqcn}`
+  if (!isVersion(field("protocol_version"))) return `unsupported protocol version ${String(field("protocol_version"))}`
+  if (String(field("rank")) !== "0" || expected.rank !== "0") return "only rank 0 may bind an attach session"
+  if (bound !== undefined && !(bound.sessionId === field("session_id") && bound.cjFqcn === origin)) {
+    return "trainer is already bound to another CJ/session"
+  }
+  return undefined
+}
+
+const policyOf = (body: ReadonlyMap<unknown, unknown>) => {
+  const policy = Option.getOrUndefined(ClientApi.read(Policy)(body))
+  if (policy === undefined) return "the heartbeat or memory settings are invalid"
+  const { heartbeat_interval: interval, heartbeat_timeout: timeout } = policy
+  if (timeout !== 0 && timeout <= interval)
+    return `heartbeat_timeout ${timeout} is not longer than the interval ${interval}`
+  const exchange = Option.getOrUndefined(ClientApi.read(ClientApi.TaskExchange)(body.get("task_exchange")))
+  if (exchange === undefined) return "task_exchange is no map of the expected form"
+  return {
+    heartbeatInterval: Duration.seconds(interval),
+    heartbeatTimeout: Duration.seconds(timeout),
+    exchange
+  }
+}
+
+/** Judges a SESSION_OPEN: the binding it makes or repeats, or why there is none. */
+export const bind = (
+  expected: Expected,
+  bound: Binding | undefined,
+  request: CellRequest
+): Result.Result<Binding, string> => {
+  const body = ClientApi.bodyOf(request.payload) ?? new Map()
+  const fault = identityFault(expected, bound, request.origin, body)
+  if (fault !== undefined) return Result.fail(fault)
+  if (bound !== undefined) return Result.succeed(bound)
+  const policy = policyOf(body)
+  return Predicate.isString(policy)
+    ? Result.fail(policy)
+    : Result.succeed({
+        cjFqcn: request.origin,
+        sessionId: String(body.get("session_id")),
+        jobId: String(body.get("job_id")),
+        ...policy
+      })
+}
+
+export const sessionAccepted = (binding: Binding): CellReply =>
+  ClientApi.ok({
+    reply_topic: ClientApi.ReplyTopic.sessionAccepted,
+    session_id: binding.sessionId,
+    protocol_version: ClientApi.protocolVersion
+  })
+
+export const sessionRejected = (request: CellRequest, reason: string): CellReply =>
+  ClientApi.ok({
+    reply_topic: ClientApi.ReplyTopic.sessionRejected,
+    session_id: ClientApi.bodyOf(request.payload)?.get("session_id") ?? null,
+    reason
+  })
