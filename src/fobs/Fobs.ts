@@ -9,7 +9,10 @@
  * @since 0.1.0
  */
 import type { Result } from "effect"
+import type { Decomposer } from "./Decomposer.ts"
 import type { FobsError } from "./FobsError.ts"
+import { makeCodec, typeTable } from "./internal/codec.ts"
+import { coreTypes } from "./internal/coreTypes.ts"
 
 /**
  * A download that a message asks its receiver to make: all items of `refId` from the cell `fqcn`.
@@ -91,3 +94,23 @@ export interface Codec {
    */
   readonly decode: (message: Uint8Array | Sections, options?: DecodeOptions) => Result.Result<unknown, FobsError>
 }
+
+/**
+ * The types that every codec knows: tuple, set, OrderedDict, datetime, the four numpy scalars, numpy.ndarray,
+ * torch.Tensor, forwarded references, and the enums that a receiver takes without registration. References to datums
+ * and {@link Datum}s are no types but part of the format.
+ *
+ * @category constants
+ * @since 0.1.0
+ */
+export const coreDecomposers: ReadonlyArray<Decomposer<unknown>> = coreTypes
+
+/**
+ * A codec that knows the core types and `decomposers`; these come first, so a decomposer of the same type name
+ * replaces a core one. All other types are refused, both ways.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const make = (options?: { readonly decomposers?: ReadonlyArray<Decomposer<unknown>> }): Codec =>
+  makeCodec(typeTable(options?.decomposers ?? [], coreTypes))

@@ -13,6 +13,7 @@
  * | datetime | {@link PyDateTime} |
  * | Enum member | {@link EnumValue} |
  * | numpy scalar | {@link NumpyScalar} |
+ * | msgpack ext type | {@link Ext} |
  * | numpy.ndarray | `NdArray` (its own module) |
  *
  * Source: docs/wire/fobs.md, section 3.
@@ -87,6 +88,22 @@ export class PyDateTime {
   constructor(iso: string) {
     this.iso = iso
   }
+
+  /** The instant in UTC, with the three decimals that a Date has. */
+  static fromDate(date: Date): PyDateTime {
+    const iso = date.toISOString()
+    const text = iso.endsWith(".000Z") ? iso.slice(0, -5) : `${iso.slice(0, -1)}000`
+    return new PyDateTime(`${text}+00:00`)
+  }
+
+  /** The instant as a Date, cut to milliseconds; a datetime without an offset is read as UTC. */
+  toDate(): Date {
+    const parts = /^(.{19})(?:\.(\d{3})\d*)?(?:([+-]\d\d:\d\d)(?::(\d\d)(?:\.\d+)?)?)?$/.exec(this.iso)
+    if (parts === null) return new Date(Number.NaN)
+    const [, time, millis = "000", offset = "+00:00", seconds = "0"] = parts
+    const instant = Date.parse(`${time}.${millis}${offset}`)
+    return new Date(instant - Number(seconds) * 1000 * (offset.startsWith("-") ? -1 : 1))
+  }
 }
 
 /**
@@ -121,5 +138,21 @@ export class DownloadRef {
     this.refId = refId
     this.itemId = itemId
     this.dot = dot
+  }
+}
+
+/**
+ * A msgpack ext type (docs/wire/fobs.md, section 3.1): nobody sends one, but it is kept. Code -1 is a timestamp whose
+ * form was checked; `bytes` is a view of the message.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export class Ext {
+  readonly code: number
+  readonly bytes: Uint8Array
+  constructor(code: number, bytes: Uint8Array) {
+    this.code = code
+    this.bytes = bytes
   }
 }

@@ -25,6 +25,14 @@ export const Header = {
 } as const
 
 /**
+ * The entry that holds the headers.
+ *
+ * @category constants
+ * @since 0.1.0
+ */
+export const headersKey = "__headers__"
+
+/**
  * A map with headers. Unknown headers and entries are kept.
  *
  * @category models

@@ -1,0 +1,58 @@
+/**
+ * Plain msgpack, as headers and handshakes use it.
+ *
+ * Encoding: a safe integer travels as int, any other number as float64, a bigint as int, `Float` forces float64; lists
+ * and `Tuple`s as arrays, `Map`s and plain objects as maps in their order. Decoding: maps are `Map`s, integers beyond
+ * 2^53 are bigint, bytes are views of the input.
+ *
+ * Source: docs/wire/transport.md, section 1.3.
+ *
+ * @since 0.1.0
+ */
+import type { Result } from "effect"
+import type { FobsError } from "./FobsError.ts"
+import { Reader } from "./internal/reader.ts"
+import { attempt } from "./internal/refusal.ts"
+import { concat, Writer } from "./internal/writer.ts"
+import { Tuple } from "./Values.ts"
+
+class PlainWriter extends Writer {
+  protected override typed(value: object, depth: number): boolean {
+    if (!(value instanceof Tuple)) return false
+    this.list(value.items, depth)
+    return true
+  }
+}
+
+/**
+ * The msgpack bytes of a value, in a buffer of their own; fails with `NotEncodable`.
+ *
+ * @category encoding
+ * @since 0.1.0
+ */
+export const encode = (value: unknown): Result.Result<Uint8Array, FobsError> =>
+  attempt(() => {
+    const writer = new PlainWriter()
+    writer.write(value, 0)
+    return concat(writer.finish())
+  })
+
+/**
+ * How keys are checked. `"strBytes"` refuses map keys other than text and bytes, as the reference does for frame
+ * headers; `"any"` (the default) takes every key that Python could hash.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface DecodeOptions {
+  readonly keys?: "any" | "strBytes"
+}
+
+/**
+ * The one value that `bytes` hold; fails with `Malformed`. Byte values are views of `bytes`.
+ *
+ * @category decoding
+ * @since 0.1.0
+ */
+export const decode = (bytes: Uint8Array, options?: DecodeOptions): Result.Result<unknown, FobsError> =>
+  attempt(() => new Reader(bytes, { strictKeys: options?.keys === "strBytes" }).read())
