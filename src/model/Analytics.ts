@@ -7,6 +7,7 @@
  */
 import { Result } from "effect"
 import { EnumValue, Float } from "../fobs/Values.ts"
+import { Dxo } from "./Dxo.ts"
 import { toNonNegativeInt, toNumber } from "./internal/scalars.ts"
 import { InvalidAnalytics, ModelError } from "./ModelError.ts"
 
@@ -213,13 +214,13 @@ const extraValues = (
  * @since 0.1.0
  */
 export const toLog = (
-  record: AnalyticsRecord,
-  sessionId: string
+  sessionId: string,
+  record: AnalyticsRecord
 ): Result.Result<ReadonlyMap<string, unknown>, ModelError> =>
   Result.gen(function* () {
     const { dataType, extra, globalStep, hasStep, path, tag, writer } = record
     const value = yield* checkValue(tag, dataType, record.value)
-    const step = hasStep ? ((yield* checkStep(globalStep)) ?? null) : undefined
+    const step = (yield* checkStep(globalStep)) ?? (hasStep ? null : undefined)
     const clash = [...extra.keys()].find((name) => ownKeys.has(name) || name === stepKey || name === pathKey)
     if (clash !== undefined) return yield* invalid("extra", `an extra value of ${shown(tag)} is named ${clash}`)
     return new Map<string, unknown>([
@@ -250,22 +251,16 @@ const asFloat = (value: unknown): unknown => (typeof value === "number" ? new Fl
 // --- the DXO of FL events ---
 
 /**
- * The DXO that the reference fires as an event for a record: its kind, data and meta.
+ * The DXO that the reference fires as an event for a record.
  *
  * @category converting
  * @since 0.1.0
  */
-export const toDxo = (
-  record: AnalyticsRecord
-): {
-  readonly kind: "ANALYTIC"
-  readonly data: ReadonlyMap<string, unknown>
-  readonly meta: ReadonlyMap<string, unknown>
-} => {
+export const toDxo = (record: AnalyticsRecord): Dxo => {
   const { dataType, extra, globalStep, hasStep, path, tag, writer } = record
   const step = entry(stepKey, hasStep ? (globalStep ?? null) : undefined)
   const kwargs = new Map([...step, ...entry(pathKey, path), ...extra])
-  return {
+  return new Dxo({
     kind: "ANALYTIC",
     data: new Map<string, unknown>([
       ["track_key", tag],
@@ -278,5 +273,5 @@ export const toDxo = (
       ["analytics_data_type", new EnumValue(dataTypeClass, dataType)],
       ["tracker_key", new EnumValue(writerClass, writer ?? "TORCH_TB")]
     ])
-  }
+  })
 }

@@ -6,6 +6,7 @@
  * @since 0.1.0
  */
 import { NdArray } from "../fobs/NdArray.ts"
+import { NumpyScalar } from "../fobs/Values.ts"
 
 /**
  * Whether parameters stand for themselves, or for the difference to the model they were trained from.
@@ -50,12 +51,29 @@ export class FLModel {
     this.meta = new Map(fields.meta)
   }
 
-  /** The parameters that are arrays, in their order; empty without parameters. Other entries are left out. */
+  /**
+   * The parameters that are arrays, in their order; empty without parameters. numpy scalars come as arrays without
+   * dimensions: they are what Python's arithmetic makes of those. Other entries are left out.
+   */
   get arrays(): ReadonlyMap<string, NdArray> {
     const arrays = new Map<string, NdArray>()
     for (const [name, value] of this.params ?? []) {
       if (value instanceof NdArray) arrays.set(name, value)
+      else if (value instanceof NumpyScalar) arrays.set(name, fromScalar(value))
     }
     return arrays
+  }
+}
+
+const fromScalar = ({ dtype, value }: NumpyScalar): NdArray => {
+  switch (dtype) {
+    case "float64":
+      return NdArray.fromTyped(Float64Array.of(Number(value)), [])
+    case "float32":
+      return NdArray.fromTyped(Float32Array.of(Number(value)), [])
+    case "int64":
+      return NdArray.fromTyped(BigInt64Array.of(typeof value === "bigint" ? value : BigInt(Math.trunc(value))), [])
+    case "int32":
+      return NdArray.fromTyped(Int32Array.of(Number(value)), [])
   }
 }

@@ -1,16 +1,17 @@
 /**
- * Models on their way: an {@link FLModel} as the Shareable that travels, and back.
+ * Models on their way: an {@link FLModel} as the Shareable that travels, and back; and the difference that training made.
  *
  * Source: docs/wire/fobs.md, sections 5.2 to 5.4.
  *
  * @since 0.1.0
  */
 import { Result } from "effect"
-import { Float } from "../fobs/Values.ts"
-import * as DataKind from "./DataKind.ts"
+import * as NdMath from "../fobs/NdMath.ts"
+import { EnumValue, Float } from "../fobs/Values.ts"
+import { Dxo } from "./Dxo.ts"
 import { FLModel } from "./FLModel.ts"
 import { toNonNegativeInt, toNumber } from "./internal/scalars.ts"
-import { InvalidModel, ModelError, NotADxo } from "./ModelError.ts"
+import { InvalidModel, ModelError, NotADxo, ParamsMismatch } from "./ModelError.ts"
 import { Header, Shareable } from "./Shareable.ts"
 
 /**
@@ -58,8 +59,9 @@ export const toShareable = (model: FLModel): Result.Result<Shareable, ModelError
     const weights = paramsType === "DIFF" ? "WEIGHT_DIFF" : "WEIGHTS"
     const initial =
       params === undefined || wireMetrics === undefined ? [] : [[MetaKey.initialMetrics, wireMetrics] as const]
+    const kind = new Dxo({ kind: params === undefined ? "METRICS" : weights, data })
     const dxo = new Map<string, unknown>([
-      ["kind", DataKind.toEnum(params === undefined ? "METRICS" : weights)],
+      ["kind", kind.wireKind],
       ["data", new Map<unknown, unknown>(data)],
       ["meta", new Map<string, unknown>([...initial, ...meta])]
     ])
@@ -141,8 +143,14 @@ const readDxo = ({ entries, headers }: Shareable): Result.Result<DxoBody, ModelE
     }
     const data = yield* readDict(body, "data")
     const meta = yield* readDict(body, "meta")
-    return { kind: DataKind.fromWire(body.get("kind")), data, meta }
+    return { kind: kindText(body.get("kind")), data, meta }
   })
+
+/** A kind may be an enum member or plain text. Unknown ones pass: their data counts as parameters. */
+const kindText = (kind: unknown): string | undefined => {
+  if (kind instanceof EnumValue) return kind.name
+  return typeof kind === "string" ? kind : undefined
+}
 
 const readDict = (
   body: ReadonlyMap<unknown, unknown>,
@@ -214,3 +222,50 @@ const headerMeta = (headers: ReadonlyMap<string, unknown>): ReadonlyArray<readon
     [MetaKey.jobId, headers.get(Header.jobId)] as const,
     [MetaKey.siteName, headers.get(Header.siteName)] as const
   ].filter(([, value]) => value !== undefined && value !== null)
+
+// --- differences ---
+
+/**
+ * `trained - base`, array by array, as a DIFF model with everything else of `trained`. Parameters that only one of
+ * them has are left out, as the reference does; dtypes are kept, ints wrap around.
+ *
+ * Fails with `ParamsMismatch` when an array differs in shape or dtype, or has no numbers (bools can't be subtracted),
+ * with `InvalidModel` when the models have no array in common.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const difference = (trained: FLModel, base: FLModel): Result.Result<FLModel, ModelError> =>
+  Result.gen(function* () {
+    const after = trained.arrays
+    const params: Array<readonly [string, unknown]> = []
+    for (const [name, before] of base.arrays) {
+      const array = after.get(name)
+      if (array === undefined) continue
+      const changed = yield* Result.mapError(NdMath.subtract(array, before), ({ message }) => mismatch(name, message))
+      params.push([name, changed])
+    }
+    if (params.length === 0) return yield* Result.fail(nothingInCommon)
+    const { currentRound, meta, metrics, startRound, totalRounds } = trained
+    return new FLModel({
+      paramsType: "DIFF",
+      params,
+      meta,
+      ...(metrics === undefined ? {} : { metrics }),
+      ...(startRound === undefined ? {} : { startRound }),
+      ...(currentRound === undefined ? {} : { currentRound }),
+      ...(totalRounds === undefined ? {} : { totalRounds })
+    })
+  })
+
+const mismatch = (name: string, what: string): ModelError =>
+  new ModelError({
+    reason: new ParamsMismatch({ name, message: `no difference of parameter ${JSON.stringify(name)}: ${what}` })
+  })
+
+const nothingInCommon = new ModelError({
+  reason: new InvalidModel({
+    field: "params",
+    message: "the trained model and the one it was trained from have no array in common: check the parameters' names"
+  })
+})
