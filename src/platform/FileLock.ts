@@ -91,7 +91,9 @@ const unsafe = (path: string, problem: string, fix: string) =>
 
 const fromFileError = (path: string) => (error: FileError) => {
   const reason = error.reason
-  if (reason._tag === "FileUnsafe") return unsafe(path, reason.problem, "remove it, the lock must be a regular file")
+  const fix = "remove it, the lock must be a regular file"
+  if (reason._tag === "FileUnsafe") return unsafe(path, reason.problem, fix)
+  if (error.code === "EISDIR") return unsafe(path, "a directory", fix)
   const message = `${path} can't be locked: ${error.message}`
   return new FileLockError({ reason: new LockIo({ path, code: error.code, message }) })
 }
