@@ -223,6 +223,15 @@ const headerMeta = (headers: ReadonlyMap<string, unknown>): ReadonlyArray<readon
     [MetaKey.siteName, headers.get(Header.siteName)] as const
   ].filter(([, value]) => value !== undefined && value !== null)
 
+/**
+ * The training steps that a result says went into it (`NUM_STEPS_CURRENT_ROUND` in its `meta`); `undefined` where there
+ * is no number.
+ *
+ * @category getters
+ * @since 0.1.0
+ */
+export const numSteps = (model: FLModel): number | undefined => toNumber(model.meta.get(MetaKey.numStepsCurrentRound))
+
 // --- differences ---
 
 /**

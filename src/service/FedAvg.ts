@@ -1,0 +1,245 @@
+/**
+ * Federated averaging: one global model from the results of many trainers.
+ *
+ * @since 0.1.0
+ */
+import { Result } from "effect"
+import type { FobsError } from "../fobs/FobsError.ts"
+import type { NdArray } from "../fobs/NdArray.ts"
+import * as NdMath from "../fobs/NdMath.ts"
+import { FLModel } from "../model/FLModel.ts"
+import * as ModelExchange from "../model/ModelExchange.ts"
+import { FedAvgError, NoResults, WrongParameter, WrongResult } from "./FedAvgError.ts"
+
+/**
+ * What one trainer made of a round.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface TrainerResult {
+  /** The trainer's name, for errors. */
+  readonly trainer: string
+  readonly model: FLModel
+}
+
+/**
+ * @category models
+ * @since 0.1.0
+ */
+export interface AggregateOptions {
+  /** The model that the trainers started from; needed when they send differences. */
+  readonly global?: FLModel
+}
+
+const failed = (reason: FedAvgError["reason"]): Result.Result<never, FedAvgError> =>
+  Result.fail(new FedAvgError({ reason }))
+
+const wrongResult = (trainer: string, what: string): Result.Result<never, FedAvgError> =>
+  failed(new WrongResult({ trainer, message: `result of ${trainer}: ${what}` }))
+
+const wrongParameterError = (trainer: string, name: string, what: string): FedAvgError => {
+  const message = `parameter ${JSON.stringify(name)} of ${trainer}: ${what}`
+  return new FedAvgError({ reason: new WrongParameter({ trainer, name, message }) })
+}
+const wrongParameter = (trainer: string, name: string, what: string): Result.Result<never, FedAvgError> =>
+  Result.fail(wrongParameterError(trainer, name, what))
+
+const describe = ({ dtype, shape }: NdArray): string => `${dtype.slice(0, 60)} [${shape.join(", ")}]`
+
+/**
+ * The weighted average of the results as a FULL model. Weights are the steps that trainers report
+ * (`ModelExchange.numSteps`) when every result has a positive number of them, else all count the same. FULL results are averaged themselves;
+ * of DIFF results the average is added to `options.global`, whose other parameters stay as they are.
+ *
+ * Each array keeps its dtype: averages are made in float64 and rounded once; ints and bools to the nearest. An array that is the
+ * same in all results passes untouched, whatever its type; so a single result gives exactly that trainer's model. Metrics that all results
+ * have are averaged too. Rounds come from `options.global`, else from the first result; `meta` is empty.
+ *
+ * Fails with `NoResults`; with `WrongResult` for a result without parameters, or DIFF beside FULL or without a global model; with
+ * `WrongParameter` when names, shapes or dtypes differ or an array without numbers does.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const aggregate = (
+  results: Iterable<TrainerResult>,
+  options: AggregateOptions = {}
+): Result.Result<FLModel, FedAvgError> =>
+  Result.gen(function* () {
+    const all = [...results]
+    const [first, ...others] = all
+    if (first === undefined) return yield* failed(new NoResults({ message: "no trainer gave a result to average" }))
+    const weights = weightsOf(all)
+    const averages = yield* startAverages(first)
+    for (const [n, other] of others.entries()) {
+      const share = weights.shares[n + 1] ?? 0
+      yield* checkKind(first, other)
+      yield* addResult(averages, first, other, share)
+    }
+    const params = yield* finishAverages(averages, first)
+    const isDiff = first.model.paramsType === "DIFF"
+    return build(isDiff ? yield* addToGlobal(params, first, options.global) : params, all, weights, options.global)
+  })
+
+// --- weights ---
+
+interface Weights {
+  /** How much of the running average each result makes: its weight through the sum of weights up to it. */
+  readonly shares: ReadonlyArray<number>
+}
+
+const weightsOf = (all: ReadonlyArray<TrainerResult>): Weights => {
+  const steps = all.map(({ model }) => ModelExchange.numSteps(model) ?? 0)
+  const isWeighted = steps.every((count) => Number.isFinite(count) && count > 0)
+  let sum = 0
+  const shares = steps.map((count) => {
+    const weight = isWeighted ? count : 1
+    sum += weight
+    return weight / sum
+  })
+  return { shares }
+}
+
+/** Moves an average towards a value. What is equal stays equal to the last bit, infinities too. */
+const towards = (average: number, value: number, share: number): number => {
+  if (average === value) return average
+  return Number.isFinite(average) ? average + (value - average) * share : average + value
+}
+
+// --- arrays ---
+
+interface Average {
+  readonly first: NdArray
+  /** The running average; absent as long as all arrays were the same. */
+  mean: Float64Array | undefined
+}
+
+const checkKind = (first: TrainerResult, other: TrainerResult): Result.Result<void, FedAvgError> =>
+  first.model.paramsType === other.model.paramsType
+    ? Result.void
+    : wrongResult(
+        other.trainer,
+        `it is ${other.model.paramsType}, that of ${first.trainer} is ${first.model.paramsType}: all trainers of a round must use the same transfer type`
+      )
+
+const arraysOf = ({ model, trainer }: TrainerResult): Result.Result<ReadonlyMap<string, NdArray>, FedAvgError> => {
+  if (model.params === undefined || model.params.size === 0) return wrongResult(trainer, "it has no parameters")
+  const arrays = model.arrays
+  const other = [...model.params.keys()].find((name) => !arrays.has(name))
+  return other === undefined ? Result.succeed(arrays) : wrongParameter(trainer, other, "it is no numpy array")
+}
+
+const startAverages = (first: TrainerResult): Result.Result<ReadonlyMap<string, Average>, FedAvgError> =>
+  Result.map(arraysOf(first), (arrays) => {
+    const averages = new Map<string, Average>()
+    for (const [name, array] of arrays) averages.set(name, { first: array, mean: undefined })
+    return averages
+  })
+
+const addResult = (
+  averages: ReadonlyMap<string, Average>,
+  first: TrainerResult,
+  result: TrainerResult,
+  share: number
+): Result.Result<void, FedAvgError> =>
+  Result.gen(function* () {
+    const { trainer } = result
+    const arrays = yield* arraysOf(result)
+    for (const name of arrays.keys()) {
+      if (!averages.has(name)) return yield* wrongParameter(trainer, name, `${first.trainer} has none of this name`)
+    }
+    for (const [name, average] of averages) {
+      const array = arrays.get(name)
+      if (array === undefined) {
+        return yield* wrongParameter(trainer, name, `it is missing, ${first.trainer} has ${describe(average.first)}`)
+      }
+      if (!NdMath.isCompatible(array, average.first)) {
+        const what = `it is ${describe(array)}, ${first.trainer} has ${describe(average.first)}`
+        return yield* wrongParameter(trainer, name, what)
+      }
+      yield* Result.mapError(addArray(average, array, share), ({ message }) =>
+        wrongParameterError(trainer, name, `it differs from that of ${first.trainer} and can't be averaged: ${message}`)
+      )
+    }
+  })
+
+const isSame = (a: NdArray, b: NdArray): boolean =>
+  a.dtype === b.dtype && a.order === b.order && Buffer.compare(a.bytes, b.bytes) === 0
+
+const addArray = (average: Average, array: NdArray, share: number): Result.Result<void, FobsError> =>
+  Result.gen(function* () {
+    if (average.mean === undefined && isSame(average.first, array)) return
+    const values = yield* NdMath.toFloat64(array)
+    const mean = average.mean ?? (yield* NdMath.toFloat64(average.first))
+    for (let i = 0; i < mean.length; i++) mean[i] = towards(mean[i] ?? 0, values[i] ?? 0, share)
+    average.mean = mean
+  })
+
+const finishAverages = (
+  averages: ReadonlyMap<string, Average>,
+  { trainer }: TrainerResult
+): Result.Result<ReadonlyMap<string, NdArray>, FedAvgError> =>
+  Result.gen(function* () {
+    const params = new Map<string, NdArray>()
+    for (const [name, { first, mean }] of averages) {
+      const rounded = mean === undefined ? Result.succeed(first) : NdMath.fromFloat64(first, mean)
+      params.set(name, yield* Result.mapError(rounded, ({ message }) => wrongParameterError(trainer, name, message)))
+    }
+    return params
+  })
+
+const addToGlobal = (
+  differences: ReadonlyMap<string, NdArray>,
+  { trainer }: TrainerResult,
+  global: FLModel | undefined
+): Result.Result<ReadonlyMap<string, unknown>, FedAvgError> =>
+  Result.gen(function* () {
+    if (global?.params === undefined) {
+      return yield* wrongResult(trainer, "it is a DIFF, and there is no global model with parameters to add it to")
+    }
+    const params = new Map(global.params)
+    const arrays = global.arrays
+    for (const [name, difference] of differences) {
+      const base = arrays.get(name)
+      if (base === undefined) return yield* wrongParameter(trainer, name, "the global model has no array of this name")
+      if (!NdMath.isCompatible(base, difference)) {
+        const what = `it is ${describe(difference)}, the global model has ${describe(base)}`
+        return yield* wrongParameter(trainer, name, what)
+      }
+      const sum = NdMath.add(base, difference)
+      params.set(name, yield* Result.mapError(sum, ({ message }) => wrongParameterError(trainer, name, message)))
+    }
+    return params
+  })
+
+// --- the model ---
+
+const averageMetrics = (all: ReadonlyArray<TrainerResult>, { shares }: Weights): ReadonlyMap<string, number> => {
+  const averages = new Map(all[0]?.model.metrics)
+  for (const [n, { model }] of all.entries()) {
+    for (const [name, average] of averages) {
+      const value = model.metrics?.get(name)
+      if (value === undefined) averages.delete(name)
+      else averages.set(name, towards(average, value, shares[n] ?? 0))
+    }
+  }
+  return averages
+}
+
+const build = (
+  params: ReadonlyMap<string, unknown>,
+  all: ReadonlyArray<TrainerResult>,
+  weights: Weights,
+  global: FLModel | undefined
+): FLModel => {
+  const metrics = averageMetrics(all, weights)
+  const { currentRound, startRound, totalRounds } = global ?? all[0]?.model ?? {}
+  return new FLModel({
+    params,
+    ...(metrics.size === 0 ? {} : { metrics }),
+    ...(startRound === undefined ? {} : { startRound }),
+    ...(currentRound === undefined ? {} : { currentRound }),
+    ...(totalRounds === undefined ? {} : { totalRounds })
+  })
+}
