@@ -8,7 +8,7 @@
  * @since 0.1.0
  */
 import * as NodePath from "node:path"
-import { Data, type Duration, Effect, Option, Predicate, Ref, Result, Schedule, type Scope } from "effect"
+import { Data, Duration, Effect, Option, Predicate, Ref, Result, Schedule, type Scope } from "effect"
 import * as SecureRandom from "effect/crypto/SecureRandom"
 import { FileError } from "../platform/FileError.ts"
 import { FileLock } from "../platform/FileLock.ts"
@@ -315,16 +315,18 @@ const note = Effect.fnUntraced(function* (paths: RendezvousPaths, last: Ref.Ref<
   yield* error.isOdd ? Effect.logWarning(line) : Effect.logDebug(line)
 })
 
-const notPublished = ({ root, siteName, attachId, timeout }: WaitOptions, obstacle: string): RendezvousError =>
-  rendezvousError(
+const notPublished = ({ root, siteName, attachId, timeout }: WaitOptions, obstacle: string): RendezvousError => {
+  const limit = timeout === undefined ? "" : ` within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
+  return rendezvousError(
     new NotPublished({
       root,
       siteName,
       attachId,
       obstacle,
-      message: `no live service for site "${siteName}", attach id "${attachId}" in ${root} within ${timeout}: ${obstacle}. Start the service, see that both use the same root, site and attach id, or wait longer (job_wait_timeout)`
+      message: `no live service for site "${siteName}", attach id "${attachId}" in ${root}${limit}: ${obstacle}. Start the service, see that both use the same root, site and attach id, or wait longer (job_wait_timeout)`
     })
   )
+}
 
 /**
  * A failure to read that time may mend. Also a refusal: a directory that another user is just making has not its final
