@@ -6,7 +6,7 @@
  *
  * @since 0.1.0
  */
-import { Context, type Effect, Layer, type Scope } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
 import * as DriverTable from "./internal/driverTable.ts"
 import type { TransportError } from "./TransportError.ts"
@@ -102,4 +102,10 @@ export class Drivers extends Context.Service<
   /** The given drivers; where two name the same scheme, the later one has it. */
   static readonly layer = (drivers: ReadonlyArray<Driver>): Layer.Layer<Drivers> =>
     Layer.succeed(Drivers, DriverTable.make(drivers))
+
+  /** The same of drivers that hold something, as long as the layer lives. */
+  static readonly layerScoped = <E = never, R = never>(
+    drivers: ReadonlyArray<Effect.Effect<Driver, E, R>>
+  ): Layer.Layer<Drivers, E, Exclude<R, Scope.Scope>> =>
+    Layer.effect(Drivers, Effect.map(Effect.all(drivers), DriverTable.make))
 }
