@@ -13,8 +13,41 @@ import type { Result } from "effect"
 import type { FobsError } from "./FobsError.ts"
 import { Reader } from "./internal/reader.ts"
 import { attempt } from "./internal/refusal.ts"
+import { knownTexts } from "./internal/texts.ts"
 import { concat, Writer } from "./internal/writer.ts"
 import { Tuple } from "./Values.ts"
+
+/** Keys that nearly every header holds. */
+const known = knownTexts([
+  "cn__channel",
+  "cn__destination",
+  "cn__from",
+  "cn__msg_type",
+  "cn__optional",
+  "cn__origin",
+  "cn__payload_encoding",
+  "cn__payload_len",
+  "cn__req_id",
+  "cn__reply_expected",
+  "cn__return_code",
+  "cn__route",
+  "cn__secure",
+  "cn__send_time",
+  "cn__to",
+  "cn__topic",
+  "sm__ai",
+  "sm__ch",
+  "sm__cs",
+  "sm__dt",
+  "sm__id",
+  "sm__op",
+  "sm__os",
+  "sm__pe",
+  "sm__ri",
+  "sm__sq",
+  "sm__sz",
+  "sm__tp"
+])
 
 class PlainWriter extends Writer {
   protected override typed(value: object, depth: number): boolean {
@@ -55,4 +88,4 @@ export interface DecodeOptions {
  * @since 0.1.0
  */
 export const decode = (bytes: Uint8Array, options?: DecodeOptions): Result.Result<unknown, FobsError> =>
-  attempt(() => new Reader(bytes, { strictKeys: options?.keys === "strBytes" }).read())
+  attempt(() => new Reader(bytes, { known, strictKeys: options?.keys === "strBytes" }).read())

@@ -5,7 +5,7 @@ import type { DecodeContext, Decomposer, EncodeContext } from "../Decomposer.ts"
 import type { Codec, DecodeOptions, Download, EncodeOptions, Sections } from "../Fobs.ts"
 import { FobsError, InvalidValue, MissingReference, NotEncodable } from "../FobsError.ts"
 import { DownloadRef } from "../Values.ts"
-import { type KnownTexts, knownTexts, Reader } from "./reader.ts"
+import { Reader } from "./reader.ts"
 import { attempt, invalidValue, malformed, missingReference, notEncodable, unknownType, unwrap } from "./refusal.ts"
 import {
   blobMarker,
@@ -19,6 +19,7 @@ import {
   uuidBytes,
   uuidText
 } from "./sections.ts"
+import { KeyMemo, type KnownTexts, knownTexts } from "./texts.ts"
 import { concat, encodeText, Writer } from "./writer.ts"
 
 const typeKey = "__fobs_type__"
@@ -51,6 +52,7 @@ export interface TypeTable {
   readonly core: ReadonlyArray<TypeEntry>
   readonly byName: ReadonlyMap<string, Decomposer<unknown>>
   readonly known: KnownTexts
+  readonly memo: KeyMemo
 }
 
 const wireWords = ["native", "ref", "type", "data", "lazy_dot", "datum_id", "unwrap", "T0", "T1"]
@@ -69,7 +71,8 @@ export const typeTable = (
     extra: extra.filter(own).map(typeEntry),
     core: core.filter(own).map(typeEntry),
     byName,
-    known: knownTexts([typeKey, dataKey, decomposerKey, datumRefType, dataClass, ...names, ...wireWords])
+    known: knownTexts([typeKey, dataKey, decomposerKey, datumRefType, dataClass, ...names, ...wireWords]),
+    memo: new KeyMemo()
   }
 }
 
@@ -277,6 +280,7 @@ class FobsReader {
     return new Reader(this.sections.body, {
       lossless: this.context.lossless,
       known: this.types.known,
+      memo: this.types.memo,
       recompose: (typeName, data) => this.recompose(typeName, data)
     }).read()
   }

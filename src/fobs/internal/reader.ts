@@ -2,11 +2,12 @@
 import { Ext, Float } from "../Values.ts"
 import { canonical, KeyedMap } from "./keys.ts"
 import { malformed } from "./refusal.ts"
+import { findKnown, type KeyMemo, type KnownTexts } from "./texts.ts"
 
 /** At most this many containers inside each other, empty ones included. */
 const maxDepth = 1024
 /** Longer texts go through TextDecoder at once. */
-const shortText = 12
+const shortText = 10
 const two32 = 0x1_0000_0000
 const canonicalNaN = 0x7ff8_0000_0000_0000n
 const typeKey = "__fobs_type__"
@@ -14,34 +15,15 @@ const dataKey = "__fobs_data__"
 
 const textDecoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Texts that are met often, by their length in bytes; saves decoding them again and again. */
-export type KnownTexts = ReadonlyArray<ReadonlyArray<KnownText> | undefined>
-
-interface KnownText {
-  readonly text: string
-  readonly bytes: Uint8Array
-}
-
-/** A table for {@link ReaderOptions.known}. Only texts of ASCII characters are taken in. */
-export const knownTexts = (texts: Iterable<string>): KnownTexts => {
-  const table: Array<Array<KnownText> | undefined> = []
-  for (const text of new Set(texts)) {
-    const bytes = new TextEncoder().encode(text)
-    if (bytes.length !== text.length) continue
-    const row = table[bytes.length] ?? []
-    row.push({ text, bytes })
-    table[bytes.length] = row
-  }
-  return Array.from(table)
-}
-
 export interface ReaderOptions {
   readonly lossless?: boolean
   /** Refuses keys other than text and bytes, as msgpack-python's defaults do. */
   readonly strictKeys?: boolean
   /** Turns envelopes into values; without it they are ordinary maps. */
   readonly recompose?: (typeName: unknown, data: unknown) => unknown
+  /** Texts that are met often, and keys that were met before. */
   readonly known?: KnownTexts
+  readonly memo?: KeyMemo
 }
 
 /** Utf-8 text, strictly; {@link attempt} knows the exception. */
@@ -55,6 +37,8 @@ export class Reader {
   private readonly strictKeys: boolean
   private readonly recompose: ReaderOptions["recompose"]
   private readonly known: KnownTexts
+  private readonly memo: KeyMemo | undefined
+  private buffer: Buffer | undefined
   private position = 0
 
   constructor(bytes: Uint8Array, options: ReaderOptions = {}) {
@@ -64,6 +48,7 @@ export class Reader {
     this.strictKeys = options.strictKeys ?? false
     this.recompose = options.recompose
     this.known = options.known ?? []
+    this.memo = options.memo
   }
 
   /** The one value that the input holds. */
@@ -182,22 +167,17 @@ export class Reader {
     if (length === 0) return ""
     const begin = this.take(length)
     return (
-      this.knownText(begin, length) ??
+      findKnown(this.known, this.bytes, begin, length) ??
       (length <= shortText ? this.shortText(begin, length) : undefined) ??
-      decodeText(this.bytes.subarray(begin, begin + length))
+      this.longText(begin, begin + length)
     )
   }
 
-  private knownText(begin: number, length: number): string | undefined {
-    const row = this.known[length]
-    if (row === undefined) return undefined
-    const bytes = this.bytes
-    for (const { bytes: candidate, text } of row) {
-      let i = length - 1
-      while (i >= 0 && candidate[i] === bytes[begin + i]) i--
-      if (i < 0) return text
-    }
-    return undefined
+  /** Buffer is faster than TextDecoder, but replaces what is invalid: then TextDecoder has the last word. */
+  private longText(begin: number, end: number): string {
+    this.buffer ??= Buffer.from(this.bytes.buffer, this.bytes.byteOffset, this.bytes.length)
+    const text = this.buffer.toString("utf8", begin, end)
+    return text.includes("\ufffd") ? decodeText(this.bytes.subarray(begin, end)) : text
   }
 
   private shortText(begin: number, length: number): string | undefined {
@@ -263,6 +243,11 @@ export class Reader {
 
   private key(depth: number): unknown {
     const begin = this.position
+    const code = this.bytes[begin] ?? 0
+    if (code > 0xa0 && code < 0xc0) {
+      this.position = begin + 1
+      return this.shortKey(code & 0x1f)
+    }
     const key = this.value(depth)
     if (typeof key === "string") {
       if (this.isMap(begin)) malformed("a datum reference is no map key", begin)
@@ -273,6 +258,19 @@ export class Reader {
       malformed(this.strictKeys ? "a map key is neither text nor bytes" : "a list, dict or object is no map key", begin)
     }
     return this.lossless && Object.is(key, -0) ? new Float(-0) : key
+  }
+
+  /** A key of at most 31 bytes. */
+  private shortKey(length: number): string {
+    const { memo } = this
+    if (memo === undefined) return this.text(length)
+    const begin = this.take(length)
+    const met = memo.find(this.bytes, begin, length)
+    if (met !== undefined) return met
+    this.position = begin
+    const text = this.text(length)
+    memo.add(this.bytes, begin, length, text)
+    return text
   }
 
   private isMap(begin: number): boolean {

@@ -32,7 +32,8 @@ export const uuidBytes = (text: string): Uint8Array | undefined => {
 export const fillHeader = (header: DataView, marker: number, dot: number, size: number): void => {
   header.setUint8(0, marker)
   header.setUint8(1, dot)
-  header.setBigUint64(2, BigInt(size))
+  header.setUint32(2, Math.floor(size / 0x1_0000_0000))
+  header.setUint32(6, size % 0x1_0000_0000)
 }
 
 interface Section {
@@ -46,19 +47,23 @@ const readSection = (message: Uint8Array, begin: number): Section => {
   const left = message.length - begin
   if (left < headerSize) malformed(`a section header has 10 bytes, ${left} are left`, begin)
   const view = new DataView(message.buffer, message.byteOffset + begin, headerSize)
-  const size = view.getBigUint64(2)
-  if (size === 0n) malformed("a section of size 0", begin)
+  // Beyond 2^53 the number is not exact, but too large all the same.
+  const size = view.getUint32(2) * 0x1_0000_0000 + view.getUint32(6)
+  if (size === 0) malformed("a section of size 0", begin)
   if (size > left - headerSize) malformed(`a section of ${size} bytes, ${left - headerSize} are left`, begin)
   const at = begin + headerSize
-  const end = at + Number(size)
+  const end = at + size
   return { marker: view.getUint8(0), dot: view.getUint8(1), content: message.subarray(at, end), end }
 }
+
+const none: ReadonlyMap<string, Datum> = new Map()
 
 /** Cuts a message into its sections. */
 export const readSections = (message: Uint8Array): Sections => {
   if (message.length === 0) malformed("the message is empty", 0)
   const main = readSection(message, 0)
   if (main.marker !== mainMarker) malformed(`a message begins with marker 100, not ${main.marker}`, 0)
+  if (main.end === message.length) return { body: main.content, datums: none, downloads: [] }
   const datums = new Map<string, Datum>()
   const downloads = new Map<number, Download>()
   let begin = main.end

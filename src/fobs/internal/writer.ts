@@ -98,7 +98,7 @@ export class Writer {
 
   private grow(count: number): void {
     this.flush()
-    this.buffer = new Uint8Array(Math.max(count, Math.min(this.buffer.length * 2, maxBuffer)))
+    this.buffer = new Uint8Array(Math.max(count, Math.min(this.buffer.length * 4, maxBuffer)))
     this.view = new DataView(this.buffer.buffer)
     this.position = 0
     this.begin = 0
