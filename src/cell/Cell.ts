@@ -5,9 +5,14 @@
  *
  * @since 0.1.0
  */
-import { Context, type Duration, type Effect, type Scope, type Stream } from "effect"
-import type { Resources } from "../transport/Drivers.ts"
+import { Context, type Duration, Effect, Layer, type Scope, type Stream } from "effect"
+import type { SecureRandom } from "effect/crypto/SecureRandom"
+import type { Codec, ReferenceSink } from "../fobs/Fobs.ts"
+import type { Options as ConnectionOptions } from "../transport/Connection.ts"
+import type { Drivers, Resources } from "../transport/Drivers.ts"
+import type { StreamSettings } from "./ByteStream.ts"
 import type { CellError } from "./CellError.ts"
+import { makeEngine } from "./internal/CellEngine.ts"
 
 /**
  * What a message is about: the dispatch key of a cell.
@@ -105,6 +110,39 @@ export interface RequestOptions {
   readonly secure?: boolean
   /** Asked each time `timeout` passes while the peer is at work: `true` allows another `timeout`. */
   readonly extend?: Effect.Effect<boolean>
+  /** The application's own headers; those of the cell win. */
+  readonly headers?: Headers
+  /** Takes arrays out of the payload while it is encoded; a new one for each attempt. */
+  readonly references?: ReferenceSink
+}
+
+/**
+ * What a cell is made of.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CellOptions {
+  /** The cell's name, for instance `site-1.job-7`. */
+  readonly fqcn: string
+  /** What turns payloads into bytes. Default: the codec of the Client API's values. */
+  readonly codec?: Codec
+  readonly streaming?: Partial<StreamSettings>
+  /** Judges the name of a peer that connects, for instance by its certificate. */
+  readonly verify?: ConnectionOptions["verify"]
+  /** How long a peer may take to say its name. Default 30 seconds. */
+  readonly handshakeTimeout?: Duration.Input
+  /** After so much silence of a peer it is sent a PING. Default 60 seconds. */
+  readonly heartbeatInterval?: Duration.Input
+  /**
+   * How long a closing cell waits at most until its peers have answered its bye. The wait ends sooner when all have
+   * answered or are gone; a peer that does neither holds it up for so long of Effect's clock. Default 0.5 seconds.
+   */
+  readonly byeTimeout?: Duration.Input
+  /** The largest payload of one plain message or frame, in bytes. Default 2144337904. */
+  readonly maxMessageSize?: number
+  /** Bytes that may wait to be forwarded to one peer before senders are held back. Default 256 MiB. */
+  readonly forwardBytes?: number
 }
 
 /**
@@ -143,7 +181,7 @@ export class Cell extends Context.Service<
       target: string,
       address: Address,
       payload: unknown,
-      options?: { readonly optional?: boolean; readonly secure?: boolean }
+      options?: { readonly optional?: boolean; readonly secure?: boolean; readonly headers?: Headers }
     ) => Effect.Effect<void, CellError>
     /**
      * Serves an address, on the plain and the streamed path, until the Scope closes. With `origin`, only messages of
@@ -171,4 +209,35 @@ export class Cell extends Context.Service<
     /** Dials `url` now and again after each loss, until the Scope closes. */
     readonly connect: (url: string, resources?: Resources) => Effect.Effect<void, CellError, Scope.Scope>
   }
->()("fl-attach/cell/Cell") {}
+>()("fl-attach/cell/Cell") {
+  /**
+   * @see {@link make}
+   * @since 0.1.0
+   */
+  static readonly make = (options: CellOptions) => make(options)
+  /**
+   * @see {@link layer}
+   * @since 0.1.0
+   */
+  static readonly layer = (options: CellOptions) => layer(options)
+}
+
+/**
+ * Makes a cell. Closing the Scope says bye to its peers, closes its connections, then interrupts its handlers.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const make = (
+  options: CellOptions
+): Effect.Effect<Cell["Service"], CellError, Drivers | SecureRandom | Scope.Scope> =>
+  Effect.map(makeEngine(options), (engine) => engine.cell)
+
+/**
+ * A cell as a layer. It is a function, since a constant layer is built only once in a graph.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer = (options: CellOptions): Layer.Layer<Cell, CellError, Drivers | SecureRandom> =>
+  Layer.effect(Cell, make(options))

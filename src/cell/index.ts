@@ -1,0 +1,21 @@
+/**
+ * Named peers: routes, requests, streams.
+ *
+ * @since 0.1.0
+ */
+export * as ByteStream from "./ByteStream.ts"
+export {
+  type Address,
+  Cell,
+  type CellOptions,
+  type CellReply,
+  type CellRequest,
+  type GuardRule,
+  type Handler,
+  type Headers,
+  type RequestOptions,
+  type ReturnCode
+} from "./Cell.ts"
+export * from "./CellError.ts"
+export * as CellMessage from "./CellMessage.ts"
+export * as CoreCell from "./CoreCell.ts"

@@ -1,0 +1,173 @@
+import { Clock, Effect, Result, Semaphore } from "effect"
+import { Float } from "../../fobs/Values.ts"
+import * as Fqcn from "../../identity/Fqcn.ts"
+import type { Address, Headers } from "../Cell.ts"
+import type { CellError } from "../CellError.ts"
+import * as CellMessage from "../CellMessage.ts"
+import type { Protection } from "../CoreCell.ts"
+import { encodeFailed, misconfigured, sendFailed, unreachable } from "./errors.ts"
+import type { Peer, Peers } from "./Peers.ts"
+import type { Encoded } from "./payloads.ts"
+import { forwardHop, nextHop } from "./routing.ts"
+
+const { header } = CellMessage
+
+/** Where a message came from, and its answer goes: a peer's connection, or `undefined` for this cell itself. */
+export type Via = Peer | undefined
+
+/** A request's own part. */
+export interface Post {
+  readonly encoded: Encoded
+  /** The application's headers; those of the cell win. */
+  readonly headers?: Headers
+  /** Present where a reply is expected. */
+  readonly requestId?: string
+  readonly optional?: boolean
+  readonly secure?: boolean
+}
+
+export interface CourierOptions {
+  readonly fqcn: string
+  readonly peers: Peers
+  readonly maxMessageSize: number
+  readonly forwardBytes: number
+  readonly protection: () => Protection | undefined
+  /** Runs on its own, so that the reader of a connection never waits for a writer. */
+  readonly background: (effect: Effect.Effect<unknown, CellError>) => Effect.Effect<void>
+  /** Takes a message that this cell sent to itself. */
+  readonly loopBack: (message: CellMessage.IncomingMessage) => Effect.Effect<void>
+}
+
+/** Puts messages on connections; docs/wire/cellnet.md, sections 2, 3 and 6. */
+export interface Courier {
+  /** Sends a request, or a one-way message, by the routes there are. */
+  readonly post: (target: string, address: Address, post: Post) => Effect.Effect<void, CellError>
+  /** Sends one to a peer by its own connection. */
+  readonly postTo: (peer: Peer, address: Address, post: Post) => Effect.Effect<void, CellError>
+  /** Answers on the connection that a message came by; `own` are the headers of a reply or return beside the usual. */
+  readonly answer: (
+    message: CellMessage.IncomingMessage,
+    via: Via,
+    own: Headers,
+    encoded: Encoded
+  ) => Effect.Effect<void, CellError>
+  /** Hands a message of other cells on; `false` when there is nowhere to. */
+  readonly forward: (message: CellMessage.IncomingMessage) => Effect.Effect<boolean>
+}
+
+const seconds = Effect.map(Clock.currentTimeMillis, (millis) => millis / 1000)
+
+export const makeCourier = (options: CourierOptions): Courier => {
+  const { background, fqcn, peers } = options
+
+  const seal = (target: string, headers: Map<string, unknown>, pieces: ReadonlyArray<Uint8Array>) => {
+    if (!CellMessage.flag(headers, header.secure)) {
+      return Effect.succeed(pieces)
+    }
+    const protection = options.protection()
+    return protection === undefined
+      ? Effect.fail(misconfigured("secure", `${fqcn} has no credentials for a secure message to ${target}`))
+      : protection.seal(target, headers, pieces)
+  }
+
+  const send = (
+    hop: Via,
+    headers: Map<string, unknown>,
+    pieces: ReadonlyArray<Uint8Array>
+  ): Effect.Effect<void, CellError> => {
+    if (hop === undefined) {
+      return background(Effect.suspend(() => options.loopBack({ headers, payload: CellMessage.concat(pieces) })))
+    }
+    return Effect.mapError(hop.connection.send(headers, pieces), (error) =>
+      sendFailed(CellMessage.text(headers, header.destination), CellMessage.text(headers, header.topic), error)
+    )
+  }
+
+  /** Completes the headers of a message that starts here, and sends it. */
+  const ship = Effect.fnUntraced(function* (hop: Via, target: string, headers: Map<string, unknown>, encoded: Encoded) {
+    const now = yield* seconds
+    headers.set(header.from, fqcn)
+    headers.set(header.to, hop?.name ?? fqcn)
+    headers.set(header.origin, fqcn)
+    headers.set(header.destination, target)
+    headers.set(header.route, [[fqcn, new Float(now)]])
+    headers.set(header.payloadEncoding, encoded.encoding)
+    const size = CellMessage.byteLength(encoded.pieces)
+    headers.set(header.payloadLength, size)
+    const pieces = yield* seal(target, headers, encoded.pieces)
+    headers.set(header.sendTime, new Float(yield* seconds))
+    if (size > options.maxMessageSize) {
+      const topic = CellMessage.text(headers, header.topic)
+      return yield* Effect.fail(
+        encodeFailed(
+          topic,
+          `the message for ${topic} has ${size} bytes, ${options.maxMessageSize} fit (maxMessageSize)`
+        )
+      )
+    }
+    yield* send(hop, headers, pieces)
+  })
+
+  const requestHeaders = (address: Address, post: Post): Map<string, unknown> => {
+    const headers = new Map(post.headers)
+    headers.set(header.topic, address.topic)
+    headers.set(header.channel, address.channel)
+    if (post.requestId !== undefined) {
+      headers.set(header.requestId, post.requestId)
+    }
+    headers.set(header.replyExpected, post.requestId !== undefined)
+    headers.set(header.secure, post.secure ?? false)
+    headers.set(header.optional, post.optional ?? false)
+    headers.set(header.messageType, "req")
+    return headers
+  }
+
+  const post: Courier["post"] = (target, address, post) =>
+    Effect.suspend(() => {
+      const name = Fqcn.validate(target)
+      if (Result.isFailure(name)) {
+        return Effect.fail(misconfigured("target", name.failure.message))
+      }
+      const hop = nextHop(fqcn, target, peers.has)
+      const peer = hop === undefined ? undefined : peers.get(hop)
+      return peer === undefined && hop !== fqcn
+        ? Effect.fail(unreachable(target, `${fqcn} has no route to ${target}: it is not connected (yet)`))
+        : ship(peer, target, requestHeaders(address, post), post.encoded)
+    })
+
+  const postTo: Courier["postTo"] = (peer, address, post) =>
+    ship(peer, peer.name, requestHeaders(address, post), post.encoded)
+
+  const answer: Courier["answer"] = (message, via, own, encoded) => {
+    // The peer may have connected anew while its request was worked on.
+    const hop = via === undefined ? undefined : (peers.get(via.name) ?? via)
+    return ship(hop, CellMessage.text(message.headers, header.origin), new Map(own), encoded)
+  }
+
+  const forward: Courier["forward"] = Effect.fnUntraced(function* (message) {
+    const target = CellMessage.text(message.headers, header.destination)
+    const hop =
+      Result.isFailure(Fqcn.validate(target)) || CellMessage.flag(message.headers, header.serverTransit)
+        ? undefined
+        : forwardHop(fqcn, target, CellMessage.route(message.headers), peers.has)
+    const peer = hop === undefined ? undefined : peers.get(hop)
+    if (peer === undefined) {
+      return false
+    }
+    const now = yield* seconds
+    const size = message.payload.byteLength
+    const headers = new Map(message.headers)
+    headers.set(header.from, fqcn)
+    headers.set(header.to, peer.name)
+    headers.set(header.route, CellMessage.extendRoute(message.headers, fqcn, now))
+    headers.set(header.payloadLength, size)
+    headers.set(header.sendTime, new Float(now))
+    // A slow receiver holds its senders back, at last, instead of filling the memory.
+    const permits = Math.max(1, Math.min(size, options.forwardBytes))
+    yield* Semaphore.take(peer.room, permits)
+    yield* background(Effect.ensuring(send(peer, headers, [message.payload]), Semaphore.release(peer.room, permits)))
+    return true
+  })
+
+  return { post, postTo, answer, forward }
+}

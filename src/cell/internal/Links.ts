@@ -1,0 +1,207 @@
+import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Random, Scope } from "effect"
+import * as Connection from "../../transport/Connection.ts"
+import type { Driver, DriverListener, Drivers, FrameLink, Resources } from "../../transport/Drivers.ts"
+import type { TransportError } from "../../transport/TransportError.ts"
+import type { CellError } from "../CellError.ts"
+import { misconfigured } from "./errors.ts"
+import type { Peer, Peers } from "./Peers.ts"
+
+export interface LinksOptions {
+  readonly fqcn: string
+  readonly drivers: Drivers["Service"]
+  readonly peers: Peers
+  readonly connection: Pick<Connection.Options, "verify" | "handshakeTimeout" | "heartbeatInterval">
+  readonly onMessage: (message: Connection.Incoming, via: Peer) => Effect.Effect<void>
+  /** Says bye to peers before their connections close. */
+  readonly farewell: (peers: ReadonlyArray<Peer>) => Effect.Effect<void>
+}
+
+/** Listeners and connectors: all that makes and keeps connections; docs/wire/cellnet.md, section 4. */
+export interface Links {
+  readonly listen: (
+    schemeOrUrl: string,
+    resources?: Resources
+  ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
+  readonly connect: (url: string, resources?: Resources) => Effect.Effect<void, CellError, Scope.Scope>
+  /** Makes every connector that waits dial at once. */
+  readonly redial: Effect.Effect<void>
+}
+
+// Seconds before dialing again: these, then the last for ever; from the first again after a connection that lasted.
+const backoff = [1, 2, 4, 8, 10] as const
+const lastingMillis = 10_000
+const acceptPause = "100 millis"
+
+/** The wait before an attempt, up to a fifth shorter or longer, so that many clients don't dial in step. */
+const redialWait = (attempt: number): Effect.Effect<Duration.Duration> =>
+  Effect.map(Random.next, (chance) => {
+    const seconds = backoff[Math.min(attempt, backoff.length - 1)] ?? 10
+    return Duration.millis(Math.round(seconds * 1000 * (0.8 + 0.4 * chance)))
+  })
+
+/** Must be closed after the scopes of what uses it: its own Scope ends all connections. */
+export const makeLinks = Effect.fnUntraced(function* (
+  options: LinksOptions
+): Effect.fn.Return<Links, never, Scope.Scope> {
+  const { fqcn, peers } = options
+  const clock = yield* Clock.Clock
+  const fibers = yield* FiberSet.make<unknown, unknown>()
+  const bell = Latch.makeUnsafe()
+  const counters = new Map<string, () => number>()
+  const owned = new Set<Peer>()
+
+  // One counter a peer, across its connections. Names are a peer's words: forgotten when there are many.
+  const streamIds = (name: string): (() => number) => {
+    const known = counters.get(name)
+    if (known !== undefined) {
+      return known
+    }
+    if (counters.size >= 10_000) {
+      counters.clear()
+    }
+    const made = Connection.makeStreamIds()
+    counters.set(name, made)
+    return made
+  }
+
+  /** Handshake, then messages until the connection is over. */
+  const serve = Effect.fnUntraced(function* (
+    link: FrameLink,
+    role: "active" | "passive",
+    mine: Set<Peer>,
+    onReady?: () => void
+  ): Effect.fn.Return<void, TransportError, Scope.Scope> {
+    let name = ""
+    const connection = yield* Connection.make(link, {
+      ...options.connection,
+      role,
+      local: fqcn,
+      nextStreamId: () => streamIds(name)()
+    })
+    name = connection.peer
+    const peer = yield* Effect.acquireRelease(peers.add(connection), (peer) => {
+      mine.delete(peer)
+      owned.delete(peer)
+      return Effect.andThen(peers.remove(peer), Deferred.succeed(peer.gone, undefined))
+    })
+    mine.add(peer)
+    owned.add(peer)
+    onReady?.()
+    yield* Effect.logDebug(`${fqcn}: connected with ${peer.name} (${link.info.peerAddress})`)
+    const receive = Effect.forever(
+      Effect.flatMap(connection.receive, (messages) =>
+        Effect.forEach(messages, (message) => options.onMessage(message, peer), { discard: true })
+      )
+    )
+    yield* Effect.raceFirst(receive, Deferred.await(peer.evicted))
+    yield* Effect.logDebug(`${fqcn}: a newer connection of ${peer.name} takes the place of this one`)
+  })
+
+  const over = (what: string) => (error: TransportError) =>
+    Effect.logDebug(`${fqcn}: ${what} is over: ${error.message}`)
+
+  /** Runs a program of connections until the caller's Scope, or the cell's, closes; its peers hear bye first. */
+  const supervise = <A, E>(program: Effect.Effect<A, E>, mine: Set<Peer>) =>
+    Effect.acquireRelease(FiberSet.run(fibers, program), (fiber) =>
+      Effect.andThen(
+        Effect.suspend(() => options.farewell([...mine])),
+        Fiber.interrupt(fiber)
+      )
+    )
+
+  const driverFor = (schemeOrUrl: string): Effect.Effect<Driver, CellError> =>
+    Effect.mapError(options.drivers.forUrl(schemeOrUrl), (error) => misconfigured("url", error.message))
+
+  const dialing = Effect.fnUntraced(function* (
+    url: string,
+    dial: Effect.Effect<FrameLink, TransportError, Scope.Scope>,
+    mine: Set<Peer>,
+    first: Deferred.Deferred<void, CellError>
+  ) {
+    let attempt = 0
+    while (true) {
+      let readyAt: bigint | undefined
+      const onReady = () => {
+        readyAt = clock.monotonicTimeNanosUnsafe()
+      }
+      const exit = yield* dial.pipe(
+        Effect.flatMap((link) => serve(link, "active", mine, onReady)),
+        Effect.scoped,
+        Effect.result
+      )
+      if (exit._tag === "Failure" && exit.failure.reason._tag === "BadConfig") {
+        yield* Deferred.fail(first, misconfigured("url", exit.failure.message))
+      }
+      const lasted = readyAt === undefined ? 0 : Number(clock.monotonicTimeNanosUnsafe() - readyAt) / 1e6
+      if (lasted > lastingMillis) {
+        attempt = 0
+      }
+      const wait = yield* redialWait(attempt)
+      const why = exit._tag === "Failure" ? exit.failure.message : "a newer connection took its place"
+      const line = `${fqcn}: no connection by ${url}, dialing again in ${Duration.format(wait)}: ${why}`
+      yield* attempt === 0 ? Effect.logInfo(line) : Effect.logDebug(line)
+      yield* Effect.raceFirst(Effect.sleep(wait), bell.await)
+      attempt += 1
+    }
+  })
+
+  const connect: Links["connect"] = Effect.fn("Cell.connect")(function* (url, resources) {
+    const driver = yield* driverFor(url)
+    const first = yield* Deferred.make<void, CellError>()
+    const mine = new Set<Peer>()
+    yield* supervise(dialing(url, driver.connect(url, resources), mine, first), mine)
+    // A URL that its driver refuses is known by now; anything else is tried again.
+    yield* Effect.yieldNow
+    if (yield* Deferred.isDone(first)) {
+      return yield* Deferred.await(first)
+    }
+  })
+
+  const accepting = (listener: DriverListener, mine: Set<Peer>) =>
+    Effect.gen(function* () {
+      const connections = yield* FiberSet.make<unknown, unknown>()
+      const acceptOne = Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function* () {
+          const scope = yield* Scope.make()
+          const link = yield* restore(Scope.provide(listener.accept, scope)).pipe(
+            Effect.onError((cause) => Scope.close(scope, Exit.failCause(cause)))
+          )
+          const served = Effect.scoped(serve(link, "passive", mine)).pipe(
+            Effect.catch(over(`a connection of ${link.info.peerAddress}`)),
+            Effect.onExit((exit) => Scope.close(scope, exit))
+          )
+          yield* FiberSet.run(connections, served)
+        })
+      )
+      while (true) {
+        const accepted = yield* Effect.result(acceptOne)
+        if (accepted._tag === "Failure") {
+          if (accepted.failure.reason._tag === "ConnectionClosed") {
+            yield* Effect.logWarning(`${fqcn}: ${listener.connectUrl} takes no more: ${accepted.failure.message}`)
+            return yield* Effect.never
+          }
+          yield* Effect.logDebug(`${fqcn}: a client of ${listener.connectUrl} failed: ${accepted.failure.message}`)
+          yield* Effect.sleep(acceptPause)
+        }
+      }
+    })
+
+  const listen: Links["listen"] = Effect.fn("Cell.listen")(function* (schemeOrUrl, resources) {
+    const driver = yield* driverFor(schemeOrUrl)
+    const opened = yield* Deferred.make<DriverListener, CellError>()
+    const mine = new Set<Peer>()
+    const program = driver.listen(schemeOrUrl, resources).pipe(
+      Effect.mapError((error) => misconfigured(schemeOrUrl, error.message)),
+      Effect.tapError((error) => Deferred.fail(opened, error)),
+      Effect.tap((listener) => Deferred.succeed(opened, listener)),
+      Effect.flatMap((listener) => accepting(listener, mine)),
+      Effect.scoped
+    )
+    yield* supervise(program, mine)
+    const { connectUrl } = yield* Deferred.await(opened)
+    return { connectUrl }
+  })
+
+  yield* Effect.addFinalizer(() => Effect.suspend(() => options.farewell([...owned])))
+  return { listen, connect, redial: Effect.asVoid(bell.release) }
+})

@@ -1,0 +1,58 @@
+import type { TransportError } from "../../transport/TransportError.ts"
+import type { Address } from "../Cell.ts"
+import {
+  CellError,
+  CellMisconfigured,
+  DecodeFailed,
+  EncodeFailed,
+  PeerFailed,
+  RequestTimeout,
+  StreamFailed,
+  TargetUnreachable
+} from "../CellError.ts"
+
+export const misconfigured = (setting: string, message: string): CellError =>
+  new CellError({ reason: new CellMisconfigured({ setting, message }) })
+
+export const unreachable = (target: string, message: string): CellError =>
+  new CellError({ reason: new TargetUnreachable({ target, message }) })
+
+export const encodeFailed = (topic: string, message: string): CellError =>
+  new CellError({ reason: new EncodeFailed({ topic, message }) })
+
+export const decodeFailed = (origin: string, topic: string, message: string): CellError =>
+  new CellError({ reason: new DecodeFailed({ origin, topic, message }) })
+
+export const peerFailed = (target: string, topic: string, message: string): CellError =>
+  new CellError({ reason: new PeerFailed({ target, topic, message }) })
+
+export const streamFailed = (peer: string, message: string, kind = "StreamError"): CellError =>
+  new CellError({ reason: new StreamFailed({ peer, kind, message }) })
+
+const waits = {
+  sending: "the peer took no more of the request",
+  waiting: "no answer came",
+  receiving: "no more of the answer came"
+} as const
+
+export const requestTimeout = (
+  target: string,
+  address: Address,
+  stage: RequestTimeout["stage"],
+  millis: number
+): CellError =>
+  new CellError({
+    reason: new RequestTimeout({
+      target,
+      topic: address.topic,
+      stage,
+      millis,
+      message: `${address.channel}/${address.topic} to ${target}: ${waits[stage]} within ${millis} ms (timeout)`
+    })
+  })
+
+/** Why a message did not get onto a connection. */
+export const sendFailed = (target: string, topic: string, error: TransportError): CellError =>
+  error.reason._tag === "BadData"
+    ? encodeFailed(topic, error.message)
+    : unreachable(target, `${target} can't be reached: ${error.message}`)

@@ -1,0 +1,241 @@
+import { Cause, Clock, Deferred, type Duration, Effect, type Scope } from "effect"
+import type { SecureRandom } from "effect/crypto/SecureRandom"
+import type { ByteStream, IncomingStream, StreamHandler } from "../ByteStream.ts"
+import type { Address, CellReply, CellRequest, Handler, Headers } from "../Cell.ts"
+import type { CellError } from "../CellError.ts"
+import * as CellMessage from "../CellMessage.ts"
+import { readBlob } from "./blobs.ts"
+import { requestTimeout, streamFailed } from "./errors.ts"
+import type { Owed } from "./Owed.ts"
+import { type Encoded, none, type Payloads } from "./payloads.ts"
+import { within } from "./waits.ts"
+
+const { header, returnChannel, streamHeader } = CellMessage
+
+/** How one streamed request is sent. */
+export interface StreamedRequest {
+  readonly encoded: Encoded
+  readonly headers?: Headers | undefined
+  readonly timeout: Duration.Duration
+  readonly extend?: Effect.Effect<boolean> | undefined
+  readonly optional?: boolean | undefined
+  readonly secure?: boolean | undefined
+}
+
+/** Requests and replies that travel as blobs; docs/wire/cellnet.md, section 9. */
+export interface StreamedRequests {
+  readonly request: (
+    target: string,
+    address: Address,
+    request: StreamedRequest
+  ) => Effect.Effect<CellMessage.IncomingMessage, CellError>
+  readonly send: (
+    target: string,
+    address: Address,
+    message: Omit<StreamedRequest, "timeout" | "extend">
+  ) => Effect.Effect<void, CellError>
+  readonly handle: (address: Address, handler: Handler, origin?: string) => Effect.Effect<void, never, Scope.Scope>
+}
+
+interface Waiter {
+  readonly target: string
+  /** Completed by the first frame of the reply. */
+  readonly began: Deferred.Deferred<void>
+  readonly reply: Deferred.Deferred<CellMessage.IncomingMessage, CellError>
+  lastProgress: number
+}
+
+/** The text of a failed handler, as the sender's waiter shows it. */
+const thrown = (cause: Cause.Cause<CellError>): string => {
+  const error = Cause.squash(cause)
+  if (typeof error === "object" && error !== null && "reason" in error && error instanceof Error) {
+    const { reason } = error
+    const tag = typeof reason === "object" && reason !== null && "_tag" in reason ? String(reason._tag) : error.name
+    return `blob_cb threw ${tag}: ${error.message}`
+  }
+  return error instanceof Error ? `blob_cb threw ${error.name}: ${error.message}` : `blob_cb threw ${String(error)}`
+}
+
+const withEncoding = (headers: Headers | undefined, encoded: Encoded): Map<string, unknown> =>
+  new Map(headers).set(streamHeader.payloadEncoding, encoded.encoding)
+
+export const makeStreamedRequests = Effect.fnUntraced(function* (
+  fqcn: string,
+  streams: ByteStream,
+  payloads: Payloads,
+  random: SecureRandom["Service"],
+  owed: Owed
+): Effect.fn.Return<StreamedRequests, never, Scope.Scope> {
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const waiters = new Map<string, Waiter>()
+  const { maxBlobSize, reliable } = streams.settings
+
+  // A reply that nobody waits for is acknowledged and discarded; so is one that doesn't come from the target.
+  yield* streams.handle({ channel: returnChannel, topic: "*" }, (incoming) =>
+    Effect.suspend(() => {
+      const waiter = waiters.get(CellMessage.text(incoming.headers, streamHeader.requestId))
+      if (waiter === undefined || waiter.target !== incoming.origin) {
+        return Effect.logDebug(`${fqcn}: a reply of ${incoming.origin} comes too late, or nobody asked for it`)
+      }
+      waiter.lastProgress = now()
+      return Deferred.succeed(waiter.began, undefined).pipe(
+        Effect.andThen(
+          readBlob(incoming, maxBlobSize, () => {
+            waiter.lastProgress = now()
+          })
+        ),
+        Effect.flatMap((payload) =>
+          payload === undefined
+            ? Effect.fail(
+                streamFailed(incoming.origin, `the reply of ${incoming.origin} ended before its declared size`)
+              )
+            : Effect.succeed({ headers: incoming.headers, payload })
+        ),
+        Effect.tap((reply) => Deferred.succeed(waiter.reply, reply)),
+        Effect.tapError((error) => Deferred.fail(waiter.reply, error)),
+        Effect.asVoid
+      )
+    })
+  )
+
+  const exchange = Effect.fnUntraced(function* (
+    requestId: string,
+    waiter: Waiter,
+    address: Address,
+    request: StreamedRequest
+  ) {
+    const { target } = waiter
+    const { timeout } = request
+    const lastProgress = () => waiter.lastProgress
+    const onTimeout = (stage: "sending" | "waiting" | "receiving") => (millis: number) =>
+      requestTimeout(target, address, stage, millis)
+    const sent = streams.send(target, address, request.encoded.pieces, {
+      headers: withEncoding(request.headers, request.encoded).set(streamHeader.requestId, requestId),
+      reliable,
+      optional: request.optional ?? false,
+      secure: request.secure ?? false,
+      onProgress: () => {
+        waiter.lastProgress = now()
+      },
+      onPeerError: (error) => {
+        if (!Deferred.isDoneUnsafe(waiter.began)) {
+          Deferred.doneUnsafe(waiter.reply, Effect.fail(error))
+        }
+      }
+    })
+    yield* within(sent, { timeout, extend: undefined, lastProgress, onTimeout: onTimeout("sending") })
+    yield* within(Effect.raceFirst(Deferred.await(waiter.began), Deferred.await(waiter.reply)), {
+      timeout,
+      extend: request.extend,
+      onTimeout: onTimeout("waiting")
+    })
+    return yield* within(Deferred.await(waiter.reply), {
+      timeout,
+      extend: request.extend,
+      lastProgress,
+      onTimeout: onTimeout("receiving")
+    })
+  })
+
+  const request: StreamedRequests["request"] = Effect.fnUntraced(function* (target, address, request) {
+    const requestId = yield* random.uuidV4()
+    return yield* Effect.acquireUseRelease(
+      Effect.sync(() => {
+        const waiter: Waiter = {
+          target,
+          began: Deferred.makeUnsafe(),
+          reply: Deferred.makeUnsafe(),
+          lastProgress: now()
+        }
+        waiters.set(requestId, waiter)
+        return waiter
+      }),
+      (waiter) => exchange(requestId, waiter, address, request),
+      () => Effect.sync(() => waiters.delete(requestId))
+    )
+  })
+
+  const send: StreamedRequests["send"] = (target, address, message) =>
+    streams.send(target, address, message.encoded.pieces, {
+      headers: withEncoding(message.headers, message.encoded),
+      reliable,
+      optional: message.optional ?? false,
+      secure: message.secure ?? false
+    })
+
+  /** The request in a blob, decoded; its sender's own encoding header is used up. */
+  const readRequest = Effect.fnUntraced(function* (incoming: IncomingStream, blob: Uint8Array) {
+    const { address, origin } = incoming
+    const headers = new Map(incoming.headers)
+    headers.delete(streamHeader.payloadEncoding)
+    headers.set(header.channel, address.channel)
+    headers.set(header.topic, address.topic)
+    const encoding = CellMessage.text(incoming.headers, streamHeader.payloadEncoding)
+    const payload = yield* payloads.decode(encoding, blob, { origin, topic: address.topic, headers: incoming.headers })
+    return { origin, address, headers, payload } satisfies CellRequest
+  })
+
+  const reply = Effect.fnUntraced(function* (incoming: IncomingStream, requestId: string, answer: CellReply) {
+    const { address, origin } = incoming
+    const own = new Map(answer.headers)
+    const codes = (returnCode: string, error: string | undefined) => {
+      own.set(header.returnCode, returnCode)
+      if (error !== undefined && error !== "") {
+        own.set(header.error, error)
+      }
+    }
+    codes(answer.returnCode, answer.error)
+    const encoded = yield* Effect.catch(payloads.encode(address.topic, answer.payload), (error) => {
+      codes("process_exception", error.message)
+      return Effect.succeed(none)
+    })
+    own.set(header.requestId, incoming.headers.get(header.requestId) ?? "")
+    own.set(streamHeader.requestId, requestId)
+    own.set(streamHeader.payloadEncoding, encoded.encoding)
+    const returnAddress = { channel: returnChannel, topic: `${address.channel}:${address.topic}` }
+    yield* streams.send(origin, returnAddress, encoded.pieces, {
+      headers: own,
+      reliable: true,
+      optional: true,
+      secure: CellMessage.flag(incoming.headers, header.secure)
+    })
+  })
+
+  const answerWith =
+    (handler: Handler): StreamHandler =>
+    (incoming) =>
+      Effect.gen(function* () {
+        const blob = yield* readBlob(incoming, maxBlobSize)
+        if (blob === undefined) {
+          return
+        }
+        const answer = yield* Effect.flatMap(readRequest(incoming, blob), handler).pipe(
+          Effect.catchCause((cause) =>
+            Cause.hasInterruptsOnly(cause)
+              ? Effect.failCause(cause)
+              : Effect.andThen(
+                  Effect.logWarning(`${fqcn}: ${incoming.address.channel}/${incoming.address.topic} failed`, cause),
+                  Effect.fail(streamFailed(incoming.origin, thrown(cause)))
+                )
+          )
+        )
+        const requestId = CellMessage.text(incoming.headers, streamHeader.requestId)
+        if (requestId === "") {
+          return
+        }
+        yield* Effect.catch(reply(incoming, requestId, answer ?? { returnCode: "process_exception" }), (error) =>
+          Effect.logDebug(`${fqcn}: a reply to ${incoming.origin} is lost: ${error.message}`)
+        )
+      })
+
+  const serve = (handler: Handler): StreamHandler => {
+    const answer = answerWith(handler)
+    return (incoming) =>
+      CellMessage.text(incoming.headers, streamHeader.requestId) === ""
+        ? answer(incoming)
+        : owed.during(incoming.origin, answer(incoming))
+  }
+
+  return { request, send, handle: (address, handler, origin) => streams.handle(address, serve(handler), origin) }
+})
