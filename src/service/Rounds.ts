@@ -1,0 +1,191 @@
+/**
+ * Rounds of federated training over trainers that others started.
+ *
+ * @since 0.1.0
+ */
+import { Clock, Data, Deferred, Duration, Effect, Fiber, Result } from "effect"
+import type { AttachBackend } from "../attach/AttachBackend.ts"
+import { type AttachError, attachError, EncodeFailed, TaskFailed } from "../attach/AttachError.ts"
+import { FLModel } from "../model/FLModel.ts"
+import * as ModelExchange from "../model/ModelExchange.ts"
+import type { Shareable } from "../model/Shareable.ts"
+import * as FedAvg from "./FedAvg.ts"
+import type { FedAvgError } from "./FedAvgError.ts"
+
+type Trainer = AttachBackend["Service"]
+
+/**
+ * What happens while rounds run. `round` counts from 0, as on the wire (`current_round`); `attempt` from 1.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type RoundEvent = Data.TaggedEnum<{
+  RoundStarted: { readonly round: number; readonly totalRounds: number; readonly attempt: number }
+  /** A trainer's result is here. */
+  ResultReceived: {
+    readonly round: number
+    readonly attachId: string
+    readonly duration: Duration.Duration
+    readonly result: FLModel
+  }
+  /** A trainer's task failed; the round is over for now. */
+  ResultMissing: { readonly round: number; readonly attachId: string; readonly error: AttachError }
+  /** The results are aggregated: `model` is the global model from now on. */
+  RoundDone: {
+    readonly round: number
+    readonly duration: Duration.Duration
+    readonly results: number
+    readonly model: FLModel
+  }
+}>
+
+/**
+ * Constructors and matchers of events.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export const RoundEvent = Data.taggedEnum<RoundEvent>()
+
+/**
+ * @category models
+ * @since 0.1.0
+ */
+export interface RoundsOptions<R = never> {
+  /** Who trains; results are aggregated in this order. */
+  readonly trainers: readonly [Trainer, ...ReadonlyArray<Trainer>]
+  /** The first global model: its parameters are what counts. */
+  readonly model: FLModel
+  readonly rounds: number
+  /** The name of the tasks; `train` by default. */
+  readonly task?: string
+  /**
+   * How many rounds, over all, may be run again because a task of theirs failed; 0 by default. A lost or aborted
+   * session takes no further task: without `allowReconnect` another try of it fails at once.
+   */
+  readonly retryRounds?: number
+  readonly onEvent?: (event: RoundEvent) => Effect.Effect<void, never, R>
+}
+
+/**
+ * Federated averaging: each round sends the global model to all trainers at the same time and makes the next one of
+ * what they answer. The answer is the last global model; with one trainer it is that trainer's, to the last bit.
+ *
+ * It fails with the first task that fails for good, which names the trainer; a return code other than `OK` is
+ * `TaskFailed`. The tasks of the other trainers are then left to end by themselves or, with SHUTDOWN, when their backends
+ * close: their sessions are sound. Interrupting it does abort all tasks, and with them the sessions.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const run = Effect.fn("Rounds.run")(function* <R = never>(
+  options: RoundsOptions<R>
+): Effect.fn.Return<FLModel, AttachError | FedAvgError, R> {
+  const settings: Settings<R> = {
+    trainers: options.trainers,
+    task: options.task ?? "train",
+    totalRounds: options.rounds,
+    emit: options.onEvent ?? (() => Effect.void)
+  }
+  let retries = options.retryRounds ?? 0
+  let model = new FLModel({ params: options.model.params ?? [] })
+  for (let round = 0; round < options.rounds; round++) {
+    let attempt = 1
+    let done = yield* runRound(settings, { round, attempt, model, failFast: retries === 0 })
+    while (Result.isFailure(done) && retries > 0) {
+      retries--
+      attempt++
+      done = yield* runRound(settings, { round, attempt, model, failFast: retries === 0 })
+    }
+    model = yield* Effect.fromResult(done)
+  }
+  return model
+})
+
+interface Settings<R> {
+  readonly trainers: ReadonlyArray<Trainer>
+  readonly task: string
+  readonly totalRounds: number
+  readonly emit: (event: RoundEvent) => Effect.Effect<void, never, R>
+}
+
+interface Round {
+  readonly round: number
+  readonly attempt: number
+  readonly model: FLModel
+  /** Whether the first failure ends the round; a round that may run again waits for all, to find their sessions free. */
+  readonly failFast: boolean
+}
+
+/** One round; a failed task is a failure value, since the round may run again, and a failed aggregation an error. */
+const runRound = Effect.fnUntraced(function* <R>(settings: Settings<R>, { attempt, failFast, model, round }: Round) {
+  const { emit, totalRounds } = settings
+  yield* emit(RoundEvent.RoundStarted({ round, totalRounds, attempt }))
+  const global = new FLModel({ params: model.params ?? [], startRound: 0, currentRound: round, totalRounds })
+  const started = yield* Clock.monotonicTimeNanos
+  const results = yield* gather(settings, global, round, failFast)
+  if (Result.isFailure(results)) return Result.fail(results.failure)
+  const next = yield* Effect.fromResult(FedAvg.aggregate(results.success, { global }))
+  const duration = yield* since(started)
+  yield* emit(RoundEvent.RoundDone({ round, duration, results: results.success.length, model: next }))
+  return Result.succeed(next)
+})
+
+const since = (started: bigint) => Effect.map(Clock.monotonicTimeNanos, (now) => Duration.nanos(now - started))
+
+/**
+ * The results of all trainers in their order, or the first failure. The tasks have fibers of their own: a failed round
+ * leaves the others at work, and only an interruption aborts them.
+ */
+const gather = <R>(settings: Settings<R>, global: FLModel, round: number, failFast: boolean) =>
+  Effect.uninterruptibleMask(
+    Effect.fnUntraced(function* (restore) {
+      const failed = yield* Deferred.make<never, AttachError>()
+      const state = { isOver: false }
+      // Nobody wants to hear of the tasks that a failed round left behind.
+      const emit = (event: RoundEvent) => Effect.suspend(() => (state.isOver ? Effect.void : settings.emit(event)))
+      const fibers = yield* Effect.forEach(settings.trainers, (trainer) =>
+        Effect.forkDetach(
+          restore(ask({ ...settings, emit }, trainer, global, round)).pipe(
+            Effect.tapError((error) => Deferred.fail(failed, error))
+          )
+        )
+      )
+      const all = Effect.flatMap(Fiber.awaitAll(fibers), (exits) => Effect.all(exits))
+      const outcome = failFast ? Effect.raceFirst(all, Deferred.await(failed)) : all
+      const results = yield* Effect.result(restore(outcome)).pipe(Effect.onInterrupt(() => Fiber.interruptAll(fibers)))
+      state.isOver = true
+      return results
+    })
+  )
+
+/** One trainer's part of a round. */
+const ask = Effect.fnUntraced(
+  function* <R>({ emit, task }: Settings<R>, trainer: Trainer, global: FLModel, round: number) {
+    const started = yield* Clock.monotonicTimeNanos
+    const data = yield* Effect.mapError(Effect.fromResult(ModelExchange.toShareable(global)), ({ message }) =>
+      attachError(new EncodeFailed({ attachId: trainer.attachId, taskName: task, message }))
+    )
+    const model = yield* Effect.flatMap(trainer.execute({ name: task, data }), (result) =>
+      Effect.fromResult(readResult(trainer.attachId, task, result))
+    )
+    const duration = yield* since(started)
+    yield* emit(RoundEvent.ResultReceived({ round, attachId: trainer.attachId, duration, result: model }))
+    return { trainer: trainer.attachId, model } satisfies FedAvg.TrainerResult
+  },
+  (self, { emit }, { attachId }, _global, round) =>
+    Effect.tapError(self, (error) => emit(RoundEvent.ResultMissing({ round, attachId, error })))
+)
+
+const readResult = (attachId: string, taskName: string, result: Shareable): Result.Result<FLModel, AttachError> => {
+  const { returnCode } = result
+  const failed = (message: string) =>
+    attachError(new TaskFailed({ attachId, taskName, returnCode, message: `trainer "${attachId}" ${message}` }))
+  if (returnCode !== "OK") {
+    return Result.fail(failed(`answered task "${taskName}" with ${returnCode}: its own log tells why`))
+  }
+  return Result.mapError(ModelExchange.fromShareable(result), ({ message }) =>
+    failed(`answered task "${taskName}" with something that is no model: ${message}`)
+  )
+}
