@@ -9,4 +9,8 @@ const program = Effect.gen(function* () {
   return yield* Effect.never
 })
 
+// A fiber that waits keeps no process alive; an open stdin does, and ends with the test that started this.
+process.stdin.resume()
+process.stdin.once("end", () => process.exit())
+
 Effect.runFork(Effect.scoped(program).pipe(Effect.provide(FileLock.layerNode)))
