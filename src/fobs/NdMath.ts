@@ -273,7 +273,8 @@ const roundedInts = (
   values: Float64Array,
   [low, high]: readonly [bigint, bigint]
 ): TypedArray => {
-  const at = (i: number): number => roundHalfEven(values[i] ?? 0)
+  const at = (i: number): number => clamp(roundHalfEven(values[i] ?? 0), Number(low), Number(high))
+  // The highest 64-bit int lies between two float64s: only as a bigint it can be held.
   if (isBigInts(elements)) return computedBig(elements, (_, i) => clamp(toBigInt(at(i)), low, high))
-  return computed(elements, (_, i) => clamp(at(i), Number(low), Number(high)))
+  return computed(elements, (_, i) => at(i))
 }
