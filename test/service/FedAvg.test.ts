@@ -1,0 +1,260 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Result } from "effect"
+import { NdArray } from "../../src/fobs/NdArray.ts"
+import { NumpyScalar } from "../../src/fobs/Values.ts"
+import { FLModel, type ParamsType } from "../../src/model/FLModel.ts"
+import * as FedAvg from "../../src/service/FedAvg.ts"
+import type { FedAvgError } from "../../src/service/FedAvgError.ts"
+import { elements, floats, fromHex, hex, ints, longs, random } from "../fobs/arrays.ts"
+
+const result = (
+  trainer: string,
+  params: ReadonlyArray<readonly [string, unknown]>,
+  steps?: unknown,
+  paramsType: ParamsType = "FULL"
+): FedAvg.TrainerResult => ({
+  trainer,
+  model: new FLModel({ params, paramsType, meta: steps === undefined ? [] : [["NUM_STEPS_CURRENT_ROUND", steps]] })
+})
+
+const average = (results: Iterable<FedAvg.TrainerResult>, options?: FedAvg.AggregateOptions): FLModel =>
+  Result.getOrThrow(FedAvg.aggregate(results, options))
+
+const refusal = (result: Result.Result<unknown, FedAvgError>): string =>
+  Result.isFailure(result) ? `${result.failure.reason._tag}: ${result.failure.message}` : "accepted"
+
+const one = (value: number) => [["w", floats([value])]] as const
+
+describe("FedAvg.aggregate", () => {
+  describe("weights", () => {
+    it("are the steps when all report them", () => {
+      const model = average([result("a", one(1), 1), result("b", one(5), 3)])
+      assert.deepStrictEqual(elements(model.arrays.get("w")), [4])
+      const scalars = average([result("a", one(1), 1n), result("b", one(5), new NumpyScalar("int64", 3))])
+      assert.deepStrictEqual(elements(scalars.arrays.get("w")), [4])
+    })
+
+    it.each([[undefined], [0], [-1], ["3"], [Number.NaN], [Number.POSITIVE_INFINITY], [null]])(
+      "are equal when one reports %s",
+      (steps) => {
+        const model = average([result("a", one(1), steps), result("b", one(5), 3)])
+        assert.deepStrictEqual(elements(model.arrays.get("w")), [3])
+      }
+    )
+
+    it("count for metrics, too, of those that all have", () => {
+      const withMetrics = (trainer: string, steps: number, metrics: ReadonlyArray<readonly [string, number]>) => ({
+        trainer,
+        model: new FLModel({ params: one(1), metrics, meta: [["NUM_STEPS_CURRENT_ROUND", steps]] })
+      })
+      const all = [
+        withMetrics("a", 1, [
+          ["loss", 1],
+          ["only_a", 9]
+        ]),
+        withMetrics("b", 3, [["loss", 5]])
+      ]
+      assert.deepStrictEqual([...(average(all).metrics ?? [])], [["loss", 4]])
+      assert.isUndefined(average([result("a", one(1)), all[1] ?? result("b", [])]).metrics)
+    })
+  })
+
+  it("gives the model of a single trainer bit for bit, whatever it holds", () => {
+    const nan = new NdArray("<f4", [2], fromHex("0100c07f000080ff"))
+    const text = new NdArray("<U1", [1], fromHex("41000000"))
+    const columns = new NdArray(">i2", [2, 2], fromHex("0001000200030004"), "F")
+    const model = average([
+      result(
+        "a",
+        [
+          ["nan", nan],
+          ["text", text],
+          ["columns", columns]
+        ],
+        7
+      )
+    ])
+    assert.deepStrictEqual([...model.arrays.values()], [nan, text, columns])
+    assert.strictEqual(model.arrays.get("nan"), nan)
+  })
+
+  it("passes on what all trainers have the same", () => {
+    const array = longs([2n ** 60n + 1n])
+    const text = new NdArray("|S2", [1], fromHex("4142"))
+    const masked = floats([Number.NEGATIVE_INFINITY, 1])
+    const params = (n: number) =>
+      [
+        ["long", array],
+        ["text", text],
+        ["mask", n === 0 ? masked : floats([Number.NEGATIVE_INFINITY, 4])]
+      ] as const
+    const model = average([0, 1, 2].map((n) => result(`t${n}`, params(n))))
+    assert.deepStrictEqual(elements(model.arrays.get("long")), [2n ** 60n + 1n])
+    assert.strictEqual(hex(model.arrays.get("text")?.bytes ?? new Uint8Array(0)), "4142")
+    assert.deepStrictEqual(elements(model.arrays.get("mask")), [Number.NEGATIVE_INFINITY, 3])
+  })
+
+  it("keeps the dtype of each array", () => {
+    const arrays = (n: number): ReadonlyArray<readonly [string, NdArray]> => [
+      ["f2", new NdArray("<f2", [1], n === 0 ? fromHex("003c") : fromHex("0040"))],
+      ["f8", NdArray.fromTyped(Float64Array.of(n))],
+      ["i4", ints([n])],
+      ["i8", longs([BigInt(n)], [])],
+      ["u1", NdArray.fromTyped(Uint8Array.of(n))],
+      ["b1", new NdArray("|b1", [1], Uint8Array.of(n === 0 ? 0 : 1))],
+      ["c8", new NdArray("<c8", [1], floats([n, 2 * n]).bytes)],
+      ["be", new NdArray(">f4", [1], n === 0 ? fromHex("00000000") : fromHex("40400000"))]
+    ]
+    const model = average([result("a", arrays(0)), result("b", arrays(3)), result("c", arrays(3))])
+    const got = [...model.arrays].map(([name, array]) => [name, array.dtype, array.shape, elements(array)])
+    assert.deepStrictEqual(got, [
+      ["f2", "<f2", [1], [1.6669921875]],
+      ["f8", "<f8", [1], [2]],
+      ["i4", "<i4", [1], [2]],
+      ["i8", "<i8", [], [2n]],
+      ["u1", "|u1", [1], [2]],
+      ["b1", "|b1", [1], [1]],
+      ["c8", "<c8", [1], [2, 4]],
+      ["be", "<f4", [1], [2]]
+    ])
+  })
+
+  it("matches elements of row-major and column-major arrays", () => {
+    const rows = floats([1, 2, 3, 4], [2, 2])
+    const columns = new NdArray("<f4", [2, 2], floats([3, 5, 4, 6]).bytes, "F")
+    const model = average([result("a", [["w", rows]]), result("b", [["w", columns]])])
+    assert.deepStrictEqual(elements(model.arrays.get("w")), [2, 3, 4, 5])
+  })
+
+  it("agrees with the plain weighted mean for random results", () => {
+    const seed = 20_240_613
+    const next = random(seed)
+    for (let round = 0; round < 50; round++) {
+      const all = Array.from({ length: 1 + next(6) }, (_, n) => ({
+        n,
+        steps: 1 + next(1000),
+        value: (next(20_001) - 10_000) / 7
+      }))
+      const model = average(
+        all.map(({ n, steps, value }) => result(`t${n}`, [["w", NdArray.fromTyped(Float64Array.of(value))]], steps))
+      )
+      const total = all.reduce((sum, { steps }) => sum + steps, 0)
+      const mean = all.reduce((sum, { steps, value }) => sum + steps * value, 0) / total
+      assert.closeTo(Number(elements(model.arrays.get("w"))[0]), mean, 1e-9, `seed ${seed}, round ${round}`)
+    }
+  })
+
+  describe("differences", () => {
+    const global = new FLModel({
+      params: [
+        ["w", floats([10, 20])],
+        ["n", longs([100n], [])],
+        ["frozen", floats([7])]
+      ],
+      currentRound: 2,
+      totalRounds: 5
+    })
+
+    it("are averaged and added to the global model", () => {
+      const diff = (trainer: string, value: number, steps: number) =>
+        result(
+          trainer,
+          [
+            ["w", floats([value, -value])],
+            ["n", new NumpyScalar("int64", steps)]
+          ],
+          steps,
+          "DIFF"
+        )
+      const model = average([diff("a", 1, 1), diff("b", 5, 3)], { global })
+      assert.strictEqual(model.paramsType, "FULL")
+      assert.deepStrictEqual(
+        [...model.arrays].map(([name, array]) => [name, elements(array)]),
+        [
+          ["w", [14, 16]],
+          ["n", [102n]],
+          ["frozen", [7]]
+        ]
+      )
+      assert.deepStrictEqual([model.currentRound, model.totalRounds], [2, 5])
+    })
+
+    it("need a global model that fits", () => {
+      const all = [result("a", one(1), 1, "DIFF")]
+      assert.match(refusal(FedAvg.aggregate(all)), /^WrongResult: result of a: it is a DIFF/)
+      assert.match(
+        refusal(FedAvg.aggregate(all, { global })),
+        /^WrongParameter: parameter "w" of a: it is <f4 \[1\], the global model has <f4 \[2\]/
+      )
+      const unknown = [result("a", [["x", floats([1])]], 1, "DIFF")]
+      assert.match(
+        refusal(FedAvg.aggregate(unknown, { global })),
+        /^WrongParameter: parameter "x" of a: the global model/
+      )
+      const bool = new NdArray("|b1", [1], Uint8Array.of(1))
+      const masks = [result("a", [["m", bool]], 1, "DIFF")]
+      assert.match(
+        refusal(FedAvg.aggregate(masks, { global: new FLModel({ params: [["m", bool]] }) })),
+        /^WrongParameter: parameter "m"/
+      )
+    })
+  })
+
+  describe("refuses", () => {
+    it("nothing", () => {
+      assert.match(refusal(FedAvg.aggregate([])), /^NoResults: /)
+    })
+
+    const text = (letter: string) => new NdArray("|S1", [1], Uint8Array.of(letter.charCodeAt(0)))
+    const cases: ReadonlyArray<readonly [string, ReadonlyArray<FedAvg.TrainerResult>, RegExp]> = [
+      [
+        "a result without parameters",
+        [{ trainer: "a", model: new FLModel({ metrics: [["x", 1]] }) }],
+        /^WrongResult: result of a: it has no parameters/
+      ],
+      [
+        "a later one without",
+        [result("a", one(1)), result("b", [])],
+        /^WrongResult: result of b: it has no parameters/
+      ],
+      [
+        "DIFF beside FULL",
+        [result("a", one(1)), result("b", one(1), 1, "DIFF")],
+        /^WrongResult: result of b: it is DIFF, that of a is FULL/
+      ],
+      [
+        "what is no array",
+        [result("a", [["w", new Map()]])],
+        /^WrongParameter: parameter "w" of a: it is no numpy array/
+      ],
+      [
+        "another shape",
+        [result("a", one(1)), result("b", [["w", floats([1, 2])]])],
+        /^WrongParameter: parameter "w" of b: it is <f4 \[2\], a has <f4 \[1\]/
+      ],
+      [
+        "another dtype",
+        [result("a", one(1)), result("b", [["w", ints([1])]])],
+        /^WrongParameter: parameter "w" of b: it is <i4 \[1\], a has <f4 \[1\]/
+      ],
+      [
+        "a missing parameter",
+        [result("a", [...one(1), ["v", floats([1])]]), result("b", one(1))],
+        /^WrongParameter: parameter "v" of b: it is missing, a has <f4 \[1\]/
+      ],
+      [
+        "a parameter too many",
+        [result("a", one(1)), result("b", [...one(1), ["v", floats([1])]])],
+        /^WrongParameter: parameter "v" of b: a has none/
+      ],
+      [
+        "texts that differ",
+        [result("a", [["w", text("x")]]), result("b", [["w", text("y")]])],
+        /^WrongParameter: parameter "w" of b: it differs from that of a/
+      ]
+    ]
+    it.each(cases)("%s", (_, results, expected) => {
+      assert.match(refusal(FedAvg.aggregate(results)), expected)
+    })
+  })
+})
