@@ -14,10 +14,10 @@ const longest = 120
  * @since 0.1.0
  */
 export const show = (value: unknown): string => {
-  // A cycle or a bigint has no JSON.
+  // A cycle, a bigint or lists nested by the thousand have no JSON, and a peer may send the last.
   const text = Result.getOrElse(
     Result.try(() => JSON.stringify(value) ?? String(value)),
-    () => String(value)
+    () => `a value of type ${typeof value}`
   )
   return text.length > longest ? `${text.slice(0, longest)}...` : text
 }

@@ -36,6 +36,7 @@ import {
   NotPublished,
   RecordInvalid,
   type RendezvousError,
+  RendezvousIo,
   rendezvousError
 } from "./RendezvousError.ts"
 import { parseJobName, trainerFqcn } from "./TrainerName.ts"
@@ -124,12 +125,18 @@ const newId = Effect.map(
 )
 
 const makeParents = Effect.fnUntraced(function* (files: Files, paths: RendezvousPaths) {
-  yield* checkRoot(files, paths.root)
+  yield* checkRoot(files, paths.root).pipe(Effect.mapError((error) => rootError(paths.root, error)))
   for (const path of paths.parents) {
     yield* files.makeDirectory(path, directoryMode).pipe(Effect.catchIf(isExists, () => Effect.void))
     yield* checkDirectory(files, "path", path)
   }
 })
+
+const rootError = (path: string, error: FileError | RendezvousError): FileError | RendezvousError => {
+  if (!(error instanceof FileError && isMissing(error))) return error
+  const message = `the shared root ${path} does not exist: make the directory, on a file system that service and trainer both see`
+  return rendezvousError(new RendezvousIo({ path, code: error.code, message }))
+}
 
 const isExists = (error: FileError): boolean => error.reason._tag === "FileExists"
 const isMissing = (error: FileError): boolean => error.reason._tag === "FileMissing"
@@ -186,7 +193,9 @@ const bury = (files: Files, path: string) =>
 const letGo = Effect.fnUntraced(
   function* (files: Files, paths: RendezvousPaths, instanceId: string) {
     const owner = yield* readObject(files, paths.owner)
-    if (owner?.instance_id !== instanceId) return
+    if (owner?.instance_id !== instanceId) {
+      return yield* Effect.logWarning(`the claim ${paths.claim} has another owner by now: it is left as it is`)
+    }
     const tombstone = `${paths.claim}.closing-${instanceId}`
     yield* files.rename(paths.claim, tombstone)
     yield* bury(files, tombstone)
@@ -362,3 +371,16 @@ const find = Effect.fnUntraced(function* (
 
 const probeFailed = (error: FileLockError): RendezvousError | NotYet =>
   error.reason._tag === "LockIo" && error.isRetryable ? notYet(error.message) : fromLockError(error)
+
+/**
+ * Whether a directory may be a rendezvous root, before anything is made in it. Fails with `RootUnsafe`, or with
+ * `RendezvousIo` when it can't be looked at (`ENOENT`: it is missing).
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const checkSharedRoot = Effect.fn("Rendezvous.checkSharedRoot")(function* (
+  root: string
+): Effect.fn.Return<void, RendezvousError, PrivateFiles> {
+  yield* noFileErrors(checkRoot(yield* PrivateFiles, root))
+})

@@ -8,8 +8,8 @@ import { Context, Effect, Layer, type Scope } from "effect"
 import type { FileError } from "./FileError.ts"
 import { FileLockError, LockIo, LockUnsafe } from "./FileLockError.ts"
 import { busy, flock } from "./internal/flock.ts"
-import { allOrNothing, call, callVoid, openScoped } from "./internal/nodeFiles.ts"
-import { type FileInfo, infoOf, PrivateFiles } from "./PrivateFiles.ts"
+import { allOrNothing, call, callVoid, infoOf, openScoped } from "./internal/nodeFiles.ts"
+import { type FileInfo, PrivateFiles } from "./PrivateFiles.ts"
 
 /**
  * A lock that is held until its scope closes.

@@ -8,7 +8,7 @@ import { Context, Effect, Layer } from "effect"
 import * as AtomicFile from "./AtomicFile.ts"
 import { FileError, FileUnsafe } from "./FileError.ts"
 import * as MemoryFiles from "./internal/memoryFiles.ts"
-import { call, callVoid, openScoped } from "./internal/nodeFiles.ts"
+import { call, callVoid, infoOf, openScoped } from "./internal/nodeFiles.ts"
 
 /**
  * What is at a path, links not followed.
@@ -43,14 +43,6 @@ export interface FileContent {
  */
 export const maxFileBytes = 1024 * 1024
 
-/** @internal */
-export const infoOf = (stats: NodeFs.Stats): FileInfo => ({
-  kind: stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other",
-  mode: stats.mode & 0o7777,
-  owner: stats.uid
-})
-
-/** The same bound and the same words for every implementation. */
 const unsafe = (path: string, problem: string) =>
   new FileError({ reason: new FileUnsafe({ path, problem, message: `${path} is ${problem}: it can't be used` }) })
 

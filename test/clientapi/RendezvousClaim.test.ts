@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import * as NodeFs from "node:fs"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Scope } from "effect"
+import { Effect, Exit, Fiber, Result, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as Rendezvous from "../../src/clientapi/Rendezvous.ts"
 import { FileLock } from "../../src/platform/FileLock.ts"
@@ -190,6 +190,7 @@ describe.skipIf(!hasFlock)("Rendezvous.claim on real files", () => {
       assert.strictEqual(linked._tag, "RootUnsafe")
       const missing = yield* reason(Effect.scoped(Rendezvous.claim({ root: `${elsewhere}/none`, ...names })))
       assert(missing._tag === "RendezvousIo" && missing.code === "ENOENT")
+      assert.include(missing.message, `${elsewhere}/none does not exist: make the directory`)
     }).pipe(Effect.provide(node))
   )
 
@@ -239,6 +240,30 @@ describe.skipIf(!hasFlock)("Rendezvous.claim on real files", () => {
   )
 })
 
+describe.skipIf(!hasFlock)("several claims of one id at once", () => {
+  it.live("let one have it, and the next as soon as that is closed", () =>
+    Effect.gen(function* () {
+      const { root, claimed } = yield* prepare
+      const tries = yield* Effect.all([claimIn(root), claimIn(root), claimIn(root)].map(Effect.result), {
+        concurrency: "unbounded"
+      })
+      const [winner, ...more] = tries.filter(Result.isSuccess).map((result) => result.success)
+      assert(winner !== undefined && more.length === 0)
+      assert.deepStrictEqual(
+        tries.filter(Result.isFailure).map((result) => result.failure.reason._tag),
+        ["ClaimHeld", "ClaimHeld"]
+      )
+      assert.include(read(`${claimed}/owner.json`), winner.claim.instanceId)
+      // One that begins while the claim is still held gets it within its second.
+      const next = yield* Effect.forkChild(claimIn(root), { startImmediately: true })
+      yield* winner.close
+      const second = yield* Fiber.join(next)
+      assert.include(read(`${claimed}/owner.json`), second.claim.instanceId)
+      yield* second.close
+    }).pipe(Effect.provide(node))
+  )
+})
+
 describe("Rendezvous.claim and the lock", () => {
   const key = { root: "/shared", ...names }
   const lock = "/shared/.nvflare/client_api_attach/site-1/.t1.lock"
@@ -278,6 +303,18 @@ describe("Rendezvous.claim and the lock", () => {
       assert.strictEqual(found._tag, "ClaimHeld")
       assert.deepInclude(found, { path: lock, ...names })
       for (const word of ['"t1"', '"site-1"', lock]) assert.include(found.message, word)
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("leaves no lock behind when it is interrupted", () =>
+    Effect.gen(function* () {
+      const { release } = yield* busy
+      const fiber = yield* Effect.forkChild(Effect.scoped(Rendezvous.claim(key)), { startImmediately: true })
+      yield* TestClock.adjust(500)
+      yield* Fiber.interrupt(fiber)
+      yield* release
+      yield* TestClock.adjust("1 second")
+      assert.isFalse(yield* (yield* FileLock).isLocked(lock))
     }).pipe(Effect.provide(memory))
   )
 

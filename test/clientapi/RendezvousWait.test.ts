@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Layer, Scope } from "effect"
+import { Effect, Exit, Fiber, Layer, Random, Result, Scope } from "effect"
 import * as SecureRandom from "effect/crypto/SecureRandom"
 import { TestClock } from "effect/testing"
 import * as Rendezvous from "../../src/clientapi/Rendezvous.ts"
@@ -301,6 +301,48 @@ describe("Rendezvous.wait", () => {
       assert(found._tag === "RecordInvalid" && [field, "connection_security"].includes(found.field), found.message)
     }).pipe(Effect.provide(memory))
   )
+
+  const nested = `${"[".repeat(100_000)}${"]".repeat(100_000)}`
+
+  it.effect("takes no harm from a record nested by the thousand", () =>
+    Effect.gen(function* () {
+      const { claim } = yield* published
+      const files = yield* PrivateFiles
+      const json = `{"schema_version": 1, "site_name": ${nested}}`
+      yield* files.write(`${claimed}/endpoint.json`, json, { mode: 0o660 })
+      const found = yield* reason(Rendezvous.wait(key))
+      assert(found._tag === "RecordInvalid" && found.field === "site_name")
+      const owner = `{"instance_id": ${nested}}`
+      yield* files.write(`${claimed}/owner.json`, owner, { mode: 0o660 })
+      assert.strictEqual((yield* reason(claim.publish({ cjFqcn: "a.b", connectUrl: "" })))._tag, "RecordInvalid")
+    }).pipe(Effect.provide(memory))
+  )
+
+  it.effect("answers every damaged record by its type of error or by waiting, never by a defect", () => {
+    const seed = Math.floor(Math.random() * 2 ** 31)
+    return Effect.gen(function* () {
+      yield* published
+      const files = yield* PrivateFiles
+      const { bytes } = yield* files.read(`${claimed}/endpoint.json`)
+      const outcomes = new Set<string>()
+      for (let round = 0; round < 500; round++) {
+        const damaged = bytes.slice()
+        const changes = yield* Random.nextIntBetween(1, 4)
+        for (let change = 0; change < changes; change++) {
+          const at = yield* Random.nextIntBetween(0, damaged.length - 1)
+          damaged[at] = yield* Random.nextIntBetween(0, 255)
+        }
+        yield* files.write(`${claimed}/endpoint.json`, damaged, { mode: 0o660 })
+        const outcome = yield* Effect.result(Rendezvous.wait({ ...key, timeout: 0 }))
+        outcomes.add(Result.isSuccess(outcome) ? "found" : outcome.failure.reason._tag)
+      }
+      assert.includeMembers([...outcomes], ["NotPublished", "RecordInvalid"], `seed ${seed}`)
+    }).pipe(
+      Effect.provide(memory),
+      Random.withSeed(seed),
+      Effect.onError(() => Effect.sync(() => console.error(`seed ${seed}`)))
+    )
+  })
 
   it.effect("takes a record without connection_security for clear", () =>
     Effect.gen(function* () {

@@ -151,6 +151,20 @@ describe.skipIf(!hasFlock)("FileLock.layerNode", () => {
     ).pipe(Effect.provide(FileLock.layerNode))
   )
 
+  it.live("does not live on in processes that this one starts", () =>
+    inDirectory((directory) =>
+      Effect.gen(function* () {
+        const locks = yield* FileLock
+        const path = `${directory}/.t.lock`
+        const scope = yield* Scope.make()
+        yield* locks.tryLock(path, { create: true }).pipe(Scope.provide(scope))
+        yield* holder("sh", ["-c", "echo started; read line"])
+        yield* Scope.close(scope, Exit.void)
+        assert.isFalse(yield* locks.isLocked(path))
+      })
+    ).pipe(Effect.provide(FileLock.layerNode))
+  )
+
   it.live("is free again once its holder was killed", () =>
     inDirectory((directory) =>
       Effect.gen(function* () {
@@ -158,6 +172,7 @@ describe.skipIf(!hasFlock)("FileLock.layerNode", () => {
         const path = `${directory}/.t.lock`
         const child = yield* holder(process.execPath, [`${import.meta.dirname}/holdLock.ts`, path])
         assert.strictEqual(yield* tag(locks.tryLock(path)), "LockBusy")
+        assert.isNull(child.exitCode)
         yield* kill(child)
         yield* locks.tryLock(path)
       })

@@ -12,6 +12,7 @@ import {
   FileMissing,
   FileUnsafe
 } from "../FileError.ts"
+import type { FileInfo } from "../PrivateFiles.ts"
 
 /** The system's code of a caught value; `EUNKNOWN` where it has none. */
 export const codeOf = (cause: unknown): string =>
@@ -46,8 +47,7 @@ const reasonOf = (operation: string, path: string, cause: unknown): FileErrorRea
   }
 }
 
-/** The FileError of a caught value. */
-export const toFileError = (operation: string, path: string, cause: unknown): FileError =>
+const toFileError = (operation: string, path: string, cause: unknown): FileError =>
   new FileError({ reason: reasonOf(operation, path, cause) })
 
 type Callback<A> = (error: NodeJS.ErrnoException | null, value: A) => void
@@ -71,6 +71,13 @@ export const callVoid = (
   path: string,
   run: (done: (error: NodeJS.ErrnoException | null) => void) => void
 ): Effect.Effect<void, FileError> => call<void>(operation, path, (done) => run((error) => done(error, undefined)))
+
+/** What a service tells of a file. */
+export const infoOf = (stats: NodeFs.Stats): FileInfo => ({
+  kind: stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "link" : "other",
+  mode: stats.mode & 0o7777,
+  owner: stats.uid
+})
 
 /** Closes a descriptor; the errors of a network file system come here. */
 export const close = (path: string, fd: number): Effect.Effect<void, FileError> =>
