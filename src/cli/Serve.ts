@@ -1,0 +1,137 @@
+/**
+ * `fl-attach serve`: rounds of federated averaging with trainers that others started.
+ *
+ * @since 0.1.0
+ */
+import { Array as Arr, Effect, Fiber, Layer, Schedule, Stream } from "effect"
+import { Command, Flag } from "effect/cli"
+import type { AttachBackend } from "../attach/AttachBackend.ts"
+import { PrivateFiles } from "../platform/PrivateFiles.ts"
+import { AttachFleet } from "../service/AttachFleet.ts"
+import * as ModelFile from "../service/ModelFile.ts"
+import * as NodeAttach from "../service/NodeAttach.ts"
+import * as Rounds from "../service/Rounds.ts"
+import * as EventLog from "./internal/EventLog.ts"
+import { failed, toFailure } from "./internal/Failure.ts"
+import * as Flags from "./internal/flags.ts"
+import { Screen } from "./internal/Screen.ts"
+import { makeServeView, plural, type ServeView } from "./internal/ServeView.ts"
+import { checkServe, type ServeOptions } from "./internal/serveCheck.ts"
+
+const flags = {
+  site: Flag.String("site").pipe(Flag.withDescription("The site's name, as in the trainers' profiles")),
+  job: Flag.String("job").pipe(Flag.withDescription("The job's id")),
+  attachIds: Flag.String("attach-id").pipe(
+    Flag.withDescription("A trainer to wait for; once for each trainer"),
+    Flag.atLeast(1)
+  ),
+  sharedDir: Flag.String("shared-dir").pipe(
+    Flag.withMetavar("folder"),
+    Flag.withDescription("The folder that service and trainers share")
+  ),
+  model: Flag.String("model").pipe(Flag.withMetavar("in.npz"), Flag.withDescription("The model to start from")),
+  rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run")),
+  out: Flag.String("out").pipe(Flag.withMetavar("out.npz"), Flag.withDescription("Where the trained model goes")),
+  task: Flag.String("task").pipe(Flag.withDefault("train"), Flag.withDescription("The name of the tasks")),
+  events: Flag.String("events").pipe(
+    Flag.withMetavar("file.jsonl"),
+    Flag.withDescription("Write what happens to this file, one JSON object a line"),
+    Flag.optional
+  ),
+  attachTimeout: Flags.duration("attach-timeout", "How long to wait for a trainer; without it: as long as needed").pipe(
+    Flag.optional
+  ),
+  heartbeatInterval: Flags.duration("heartbeat-interval", "How often a trainer tells that it is alive (5s)").pipe(
+    Flag.optional
+  ),
+  heartbeatTimeout: Flags.duration("heartbeat-timeout", "How long a trainer may be silent (30s)").pipe(Flag.optional),
+  taskTimeout: Flags.duration("task-timeout", "How long the delivery of a task may take (10m)").pipe(Flag.optional),
+  resultTimeout: Flags.duration("result-timeout", "How long a trainer may work on a task; without it: no bound").pipe(
+    Flag.optional
+  ),
+  allowReconnect: Flag.Boolean("allow-reconnect").pipe(
+    Flag.withDescription("Wait for a lost trainer to be started again")
+  ),
+  retryRounds: Flag.Int("retry-rounds").pipe(
+    Flag.withDefault(0),
+    Flag.withDescription("How many rounds, in all, may run again after a failed task; needs --allow-reconnect")
+  )
+}
+
+/** Tells what a backend does, until it is closed. */
+const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], view: ServeView) {
+  const { attachId } = backend
+  yield* Effect.forkScoped(
+    Stream.runForEach(backend.analytics, (record) => view.log(attachId, record)),
+    { startImmediately: true }
+  )
+  return yield* Effect.forkScoped(
+    backend.sessionChanges.pipe(
+      Stream.takeUntil(({ _tag }) => _tag === "Closed"),
+      Stream.runForEach((state) => view.session(attachId, state))
+    ),
+    { startImmediately: true }
+  )
+})
+
+/**
+ * Runs the rounds and writes the model. The value tells what was written.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const serve = Effect.fn("serve")(function* (options: ServeOptions) {
+  const { model, sharedDir, trainers } = yield* checkServe(options)
+  const screen = yield* Screen
+  const events = yield* EventLog.open(options.events)
+  const view = yield* makeServeView(screen, events, options.attachIds, options.rounds)
+  const jobLayer = AttachFleet.layer().pipe(
+    Layer.provide(NodeAttach.layer({ site: options.site, job: options.job, sharedDir }))
+  )
+  if (screen.isTerminal) yield* Effect.forkScoped(Effect.repeat(view.refresh, Schedule.spaced("1 second")))
+
+  const observers: Array<Fiber.Fiber<void>> = []
+  const rounds = Effect.gen(function* () {
+    const fleet = yield* AttachFleet
+    const backends = yield* Effect.forEach(trainers, fleet.get, { concurrency: "unbounded" })
+    for (const backend of backends) observers.push(yield* observe(backend, view))
+    screen.line(
+      `waiting for ${plural(backends.length, "trainer")} (${options.attachIds.join(", ")}) of site ${options.site} in ${sharedDir}`
+    )
+    if (!Arr.isReadonlyArrayNonEmpty(backends)) return yield* failed("there is no trainer")
+    const trained = yield* Rounds.run({
+      trainers: backends,
+      model,
+      rounds: options.rounds,
+      task: options.task,
+      retryRounds: options.retryRounds,
+      onEvent: view.round
+    })
+    yield* ModelFile.write(options.out, trained.arrays)
+    screen.line(`wrote ${options.out} (${plural(trained.arrays.size, "array")})`)
+  })
+  // The observers outlive the fleet, to tell of its closing.
+  yield* rounds.pipe(
+    Effect.provide(jobLayer),
+    Effect.ensuring(Effect.timeoutOption(Fiber.awaitAll(observers), "1 second"))
+  )
+}, Effect.scoped)
+
+/**
+ * @category commands
+ * @since 0.1.0
+ */
+export const command = Command.make("serve", flags, (options) =>
+  serve(options).pipe(Effect.provide(PrivateFiles.layerNode), Effect.mapError(toFailure))
+).pipe(
+  Command.withDescription(
+    "Wait for trainers that others start, run rounds of federated averaging with them, write the model"
+  ),
+  Command.withExamples([
+    {
+      command:
+        "fl-attach serve --site site-1 --job job-1 --attach-id a --attach-id b --shared-dir /mnt/fl --model in.npz --rounds 3 --out out.npz",
+      description: "Three rounds with two trainers"
+    }
+  ])
+)

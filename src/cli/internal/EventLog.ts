@@ -1,0 +1,46 @@
+/** The file of events: one JSON object a line, for programs. */
+import { Effect, FileSystem, Option, type Scope, Semaphore } from "effect"
+import { NdArray } from "../../fobs/NdArray.ts"
+import type { AnalyticsRecord } from "../../model/Analytics.ts"
+import { type Failure, wrongUsage } from "./Failure.ts"
+
+export type LogEvent = { readonly event: string } & { readonly [field: string]: unknown }
+
+export type EventLog = (event: LogEvent) => Effect.Effect<void>
+
+/** Maps and arrays as JSON has them; big integers as text, arrays by their kind. */
+const plain = (_key: string, value: unknown): unknown => {
+  if (value instanceof Map) return Object.fromEntries(value)
+  if (value instanceof Set) return [...value]
+  if (value instanceof NdArray) return { dtype: value.dtype, shape: value.shape }
+  if (value instanceof Uint8Array) return { bytes: value.length }
+  return typeof value === "bigint" ? String(value) : value
+}
+
+/** The fields of an analytics record. */
+export const logFields = ({ dataType, extra, globalStep, tag, value }: AnalyticsRecord) => ({
+  tag,
+  value,
+  data_type: dataType,
+  ...(globalStep === undefined ? {} : { global_step: globalStep }),
+  ...(extra.size === 0 ? {} : { extra })
+})
+
+/** Opens the file anew; without a path, events go nowhere. A write that fails is a warning: training goes on. */
+export const open = Effect.fn("EventLog.open")(function* (
+  path: Option.Option<string>
+): Effect.fn.Return<EventLog, Failure, FileSystem.FileSystem | Scope.Scope> {
+  if (Option.isNone(path)) return () => Effect.void
+  const fs = yield* FileSystem.FileSystem
+  const file = yield* Effect.mapError(fs.open(path.value, { flag: "w" }), () =>
+    wrongUsage(`--events ${path.value} can't be written: check that its folder is there and that you may write to it`)
+  )
+  const encoder = new TextEncoder()
+  const turn = Semaphore.makeUnsafe(1)
+  return (event) =>
+    Effect.sync(() => encoder.encode(`${JSON.stringify(event, plain)}\n`)).pipe(
+      Effect.flatMap((line) => file.writeAll(line)),
+      Effect.catch((error) => Effect.logWarning(`event "${event.event}" is not in ${path.value}: ${error.message}`)),
+      turn.withPermit
+    )
+})

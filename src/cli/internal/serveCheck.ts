@@ -1,0 +1,127 @@
+/** Everything about `serve` that can be wrong before anything is opened. */
+import * as NodePath from "node:path"
+import { type Duration, Effect, FileSystem, Option, Result } from "effect"
+import { type AttachOptions, decodeAttachConfig } from "../../attach/AttachConfig.ts"
+import { checkSharedRoot } from "../../clientapi/Rendezvous.ts"
+import { parseJobName, siteName, trainerName } from "../../clientapi/TrainerName.ts"
+import { FLModel } from "../../model/FLModel.ts"
+import * as ModelFile from "../../service/ModelFile.ts"
+import { wrongUsage } from "./Failure.ts"
+
+export interface ServeOptions {
+  readonly site: string
+  readonly job: string
+  readonly attachIds: ReadonlyArray<string>
+  readonly sharedDir: string
+  readonly model: string
+  readonly rounds: number
+  readonly out: string
+  readonly task: string
+  readonly events: Option.Option<string>
+  readonly attachTimeout: Option.Option<Duration.Duration>
+  readonly heartbeatInterval: Option.Option<Duration.Duration>
+  readonly heartbeatTimeout: Option.Option<Duration.Duration>
+  readonly taskTimeout: Option.Option<Duration.Duration>
+  readonly resultTimeout: Option.Option<Duration.Duration>
+  readonly allowReconnect: boolean
+  readonly retryRounds: number
+}
+
+/** The settings of a backend by the flags that set them. */
+const flagNames: ReadonlyMap<string, string> = new Map([
+  ["attachId", "--attach-id"],
+  ["attachTimeout", "--attach-timeout"],
+  ["heartbeatInterval", "--heartbeat-interval"],
+  ["heartbeatTimeout", "--heartbeat-timeout"],
+  ["taskWaitTimeout", "--task-timeout"],
+  ["resultWaitTimeout", "--result-timeout"],
+  ["trainTaskName", "--task"]
+])
+
+const inFlags = (message: string): string => message.replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
+
+const checkNames = Effect.fnUntraced(function* ({ attachIds, job, site }: ServeOptions) {
+  yield* Effect.fromResult(
+    Result.gen(function* () {
+      yield* siteName(site, "--site")
+      const { cjFqcn } = yield* parseJobName(`${site}.${job}`, { cpFqcn: site }, "--site and --job")
+      for (const id of attachIds) yield* trainerName(cjFqcn, id)
+    })
+  ).pipe(Effect.mapError(({ message }) => wrongUsage(message.replace("attach_id", "--attach-id"))))
+  const twice = attachIds.find((id, n) => attachIds.indexOf(id) !== n)
+  if (twice !== undefined) {
+    return yield* wrongUsage(`--attach-id ${twice} is given twice: each trainer needs an id of its own`)
+  }
+})
+
+const checkCounts = Effect.fnUntraced(function* ({ allowReconnect, retryRounds, rounds }: ServeOptions) {
+  if (rounds < 1) return yield* wrongUsage(`--rounds ${rounds}: give at least 1`)
+  if (retryRounds < 0) return yield* wrongUsage(`--retry-rounds ${retryRounds}: give 0 or more`)
+  if (retryRounds > 0 && !allowReconnect) {
+    return yield* wrongUsage(
+      `--retry-rounds ${retryRounds} needs --allow-reconnect: a session that was lost or aborted takes no further task, so a round can only run again with a trainer that is started again`
+    )
+  }
+})
+
+const attachOptions = (options: ServeOptions, attachId: string): AttachOptions => {
+  const bounds = {
+    attachTimeout: options.attachTimeout,
+    heartbeatInterval: options.heartbeatInterval,
+    heartbeatTimeout: options.heartbeatTimeout,
+    taskWaitTimeout: options.taskTimeout,
+    resultWaitTimeout: options.resultTimeout
+  }
+  const given = Object.entries(bounds).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
+  return { ...Object.fromEntries(given), attachId, allowReconnect: options.allowReconnect, trainTaskName: options.task }
+}
+
+const checkShared = Effect.fnUntraced(function* (given: string) {
+  const root = NodePath.resolve(given)
+  yield* checkSharedRoot(root).pipe(
+    Effect.mapError(({ message, reason }) =>
+      reason._tag === "RendezvousIo" && reason.code === "ENOENT"
+        ? wrongUsage(`--shared-dir ${given} is not there: make it, for instance by "mkdir -m 770 ${root}"`)
+        : wrongUsage(`--shared-dir ${message}`)
+    )
+  )
+  return root
+})
+
+const checkModel = Effect.fnUntraced(function* (path: string) {
+  const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message }) => wrongUsage(`--model: ${message}`))
+  if (arrays.size === 0) return yield* wrongUsage(`--model ${path} holds no arrays: there is nothing to train`)
+  return new FLModel({ params: arrays })
+})
+
+/** An output that can't be written shall not cost hours of training. */
+const checkOut = Effect.fnUntraced(function* (path: string) {
+  const fs = yield* FileSystem.FileSystem
+  const folder = NodePath.dirname(NodePath.resolve(path))
+  if (!path.endsWith(".npz")) return yield* wrongUsage(`--out ${path}: only .npz files can be written; name it so`)
+  const there = yield* Effect.option(fs.stat(folder))
+  if (Option.isNone(there) || there.value.type !== "Directory") {
+    return yield* wrongUsage(`--out ${path}: the folder ${folder} is not there: make it first`)
+  }
+  const target = yield* Effect.option(fs.stat(path))
+  if (Option.isSome(target) && target.value.type === "Directory") {
+    return yield* wrongUsage(`--out ${path} is a folder: name a file`)
+  }
+  yield* Effect.mapError(fs.access(folder, { writable: true }), () =>
+    wrongUsage(`--out ${path}: this user may not write to ${folder}: change its permissions or choose another folder`)
+  )
+})
+
+/** Checks all and reads the model; the first thing that is wrong is a Failure with exit code 2. */
+export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptions) {
+  yield* checkNames(options)
+  yield* checkCounts(options)
+  const trainers = options.attachIds.map((id) => attachOptions(options, id))
+  yield* Effect.forEach(trainers, decodeAttachConfig).pipe(
+    Effect.mapError(({ message }) => wrongUsage(inFlags(message)))
+  )
+  const sharedDir = yield* checkShared(options.sharedDir)
+  yield* checkOut(options.out)
+  const model = yield* checkModel(options.model)
+  return { trainers, sharedDir, model }
+})
