@@ -79,6 +79,8 @@ describe("Npy", () => {
       ["<i1", npy(header("'<i1'", "(2,)"), data), "|i1"],
       ["a date without unit", npy(header("'<M8'", "(2,)"), data), "<M8"],
       ["a time with a multiple", npy(header("'<m8[25us]'", "(2,)"), data), "<m8[25us]"],
+      ["a time of one unit", npy(header("'<m8[1ns]'", "(2,)"), data), "<m8[ns]"],
+      ["Python 2's texts and long ints", npy(header("u'<f4'", "(2L,)"), data), "<f4"],
       ["text of no width", npy(header("'<U0'", "(2,)")), "<U0"],
       [
         "a field with a title",

@@ -85,13 +85,16 @@ const count = (text: string, ifEmpty: number): number | undefined => {
   return Number(text)
 }
 
-const isTimeUnit = (text: string): boolean => {
-  if (text === "") return true
-  if (!text.startsWith("[") || !text.endsWith("]")) return false
+/** The unit as numpy writes it (`[ns]` for `[1ns]`), empty without one; `undefined` for what is none. */
+const timeUnit = (text: string): string | undefined => {
+  if (text === "" || text === "[generic]") return ""
+  if (!text.startsWith("[") || !text.endsWith("]")) return undefined
   const inner = text.slice(1, -1)
   const end = digitsEnd(inner, 0)
   const multiple = count(inner.slice(0, end), 1)
-  return multiple !== undefined && multiple > 0 && multiple <= maxItemSize && timeUnits.has(inner.slice(end))
+  const unit = inner.slice(end)
+  if (multiple === undefined || multiple < 1 || multiple > maxItemSize || !timeUnits.has(unit)) return undefined
+  return multiple === 1 ? `[${unit}]` : `[${multiple}${unit}]`
 }
 
 const refuse = (text: string): Result.Result<never, string> =>
@@ -125,8 +128,10 @@ const parseScalar = (text: string): Result.Result<DtypeInfo, string> => {
       return kind === "U" ? make("U", length * 4, order, String(length)) : make(kind, length, "|", String(length))
     }
     case "M":
-    case "m":
-      return rest.startsWith("8") && isTimeUnit(rest.slice(1)) ? make(kind, 8, order, rest) : refuse(text)
+    case "m": {
+      const unit = rest.startsWith("8") ? timeUnit(rest.slice(1)) : undefined
+      return unit === undefined ? refuse(text) : make(kind, 8, order, `8${unit}`)
+    }
     default:
       return body === "O" || body === "O8" || body === "object"
         ? Result.fail("Python objects (dtype object) never travel: they would run code at the receiver")

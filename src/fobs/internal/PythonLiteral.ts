@@ -73,6 +73,11 @@ class Reader {
     return this.text.charAt(this.position)
   }
 
+  private isQuoteAt(position: number): boolean {
+    const c = this.text.charAt(position)
+    return c === "'" || c === '"'
+  }
+
   private skipSpace(): void {
     while (this.position < this.text.length && isSpace(this.peek())) this.position++
   }
@@ -93,6 +98,10 @@ class Reader {
     }
     if (c === "{") return this.dict(depth)
     if (c === "'" || c === '"') return this.quoted(c)
+    if (c === "u" && this.isQuoteAt(this.position + 1)) {
+      this.position++ // Python 2's unicode text
+      return this.quoted(this.peek())
+    }
     if (isDigit(c) || c === "-" || c === "+") return this.int()
     return this.name()
   }
@@ -117,6 +126,7 @@ class Reader {
     if (count > maxDigits) return this.fail("a number that is too long")
     const value = BigInt(this.text.slice(digits, this.position))
     if (value !== 0n && this.text.charAt(digits) === "0") return this.fail("a number with a leading zero")
+    if (this.peek() === "L") this.position++ // Python 2 wrote long ints so
     return { type: "int", value: this.text.charAt(start) === "-" ? -value : value }
   }
 
