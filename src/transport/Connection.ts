@@ -5,13 +5,15 @@
  *
  * @since 0.1.0
  */
-import { Clock, Duration, Effect, Queue, Result, type Scope } from "effect"
+import { Clock, Duration, Effect, Result, type Scope } from "effect"
 import type { NonEmptyReadonlyArray } from "effect/Array"
-import * as Msgpack from "../fobs/Msgpack.ts"
 import type { FrameLink, LinkInfo } from "./Drivers.ts"
 import * as Frame from "./Frame.ts"
-import { closed, handshakeFailed } from "./internal/errors.ts"
-import { encodeGreeting, readGreeting } from "./internal/handshake.ts"
+import * as Complaints from "./internal/complaints.ts"
+import { closed } from "./internal/errors.ts"
+import * as FrameSender from "./internal/frameSender.ts"
+import { handshake, type Party, readGreeting, typeName } from "./internal/handshake.ts"
+import * as KeepAlive from "./internal/keepAlive.ts"
 import type { TransportError } from "./TransportError.ts"
 
 /**
@@ -87,52 +89,61 @@ export const makeStreamIds = (): (() => number) => {
   }
 }
 
-const greetingStreamId = 1
-const nil = Uint8Array.of(0xc0)
 const noHeaders: ReadonlyMap<string, unknown> = new Map()
-const maxWarnings = 10
-const maxWaitingPongs = 16
 
-/** Sends frames of all kinds over a link, numbering them. */
-const makeSender = (link: FrameLink, local: string, nextStreamId: () => number) => {
-  let sequence = 0
-  const send = (
-    type: number,
-    headers: ReadonlyMap<string, unknown> | undefined,
-    payload: ReadonlyArray<Uint8Array>,
-    streamId = nextStreamId()
-  ): Effect.Effect<void, TransportError> => {
-    sequence = (sequence + 1) % 65536
-    const appId = type === Frame.types.data ? Frame.cellAppId : 0
-    const frame = Frame.encode({ type, appId, streamId, sequence, headers, payload })
-    return Result.isFailure(frame) ? Effect.fail(frame.failure) : link.send(frame.success)
+/** What one received frame means for its connection. */
+type Meaning =
+  | { readonly kind: "message"; readonly message: Incoming }
+  | { readonly kind: "nothing" }
+  | { readonly kind: "end"; readonly reason: TransportError }
+
+const nothing: Meaning = { kind: "nothing" }
+
+/** A greeting after the handshake: the reference takes it for a new connection and closes the old one, which is this. */
+const greetedAgain = Effect.fnUntraced(function* (party: Party, peer: string, type: number, payload: Uint8Array) {
+  if (type === Frame.types.hello) {
+    yield* Effect.ignore(party.sender.greet(Frame.types.ready))
   }
-  const greet = (type: number) =>
-    Effect.flatMap(Clock.currentTimeMillis, (now) => {
-      const payload = Msgpack.encode(encodeGreeting(local, now))
-      return Result.isFailure(payload)
-        ? Effect.fail(handshakeFailed(local, `the name can't be encoded: ${payload.failure.message}`))
-        : send(type, undefined, [payload.success], greetingStreamId)
-    })
-  return { send, greet }
-}
-
-/** Logs what a peer does wrong, at most so often a connection. */
-const makeComplaints = (link: FrameLink) => {
-  let count = 0
-  return (text: string): Effect.Effect<void> => {
-    count += 1
-    const last = count === maxWarnings ? " (more of this connection goes to the debug log)" : ""
-    const line = `${link.info.peerAddress}: ${text}${last}`
-    return count > maxWarnings ? Effect.logDebug(line) : Effect.logWarning(line)
+  const greeting = readGreeting(payload, party.local)
+  if (greeting.kind === "unusable") {
+    yield* party.complain(`ignored a second ${typeName(type)}: ${greeting.why}`)
+    return nothing
   }
-}
+  const why = `${peer} sent a second ${typeName(type)}, which ends the connection`
+  return { kind: "end", reason: closed(party.link.info.peerAddress, "evicted", why) } satisfies Meaning
+})
 
-/** Names for the log. */
-const typeName = (type: number): string =>
-  Object.entries(Frame.types)
-    .find(([, value]) => value === type)?.[0]
-    ?.toUpperCase() ?? `type ${type}`
+/** Sorts the frames of a peer that has a name. */
+const makeSorting = (party: Party, peer: string, answerPing: () => void) =>
+  Effect.fnUntraced(function* (bytes: Uint8Array): Effect.fn.Return<Meaning> {
+    const decoded = Frame.decode(bytes)
+    if (Result.isFailure(decoded)) {
+      yield* party.complain(`dropped a frame of ${peer}: ${decoded.failure.message}`)
+      return nothing
+    }
+    const { appId, headers, payload, type } = decoded.success
+    switch (type) {
+      case Frame.types.data:
+        if (appId === Frame.cellAppId) {
+          return { kind: "message", message: { headers: headers ?? noHeaders, payload } }
+        }
+        yield* Effect.logDebug(
+          `${party.link.info.peerAddress}: dropped a frame of ${peer} for the application ${appId}`
+        )
+        return nothing
+      case Frame.types.ping:
+        answerPing()
+        return nothing
+      case Frame.types.pong:
+        return nothing
+      case Frame.types.hello:
+      case Frame.types.ready:
+        return yield* greetedAgain(party, peer, type, payload)
+      default:
+        yield* party.complain(`dropped a ${typeName(type)} frame of ${peer}, which is not supported`)
+        return nothing
+    }
+  })
 
 /**
  * Does the handshake over a link and yields the connection. The active end says HELLO at once and waits for READY
@@ -148,166 +159,50 @@ export const make = Effect.fn("Connection.make")(function* (
   link: FrameLink,
   options: Options
 ): Effect.fn.Return<Connection, TransportError, Scope.Scope> {
-  const clock = yield* Clock.Clock
-  const nowMillis = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  const target = link.info.peerAddress
-  const sender = makeSender(link, options.local, options.nextStreamId ?? makeStreamIds())
-  const complain = makeComplaints(link)
-  let lastReceived = nowMillis()
-  let backlog: ReadonlyArray<Uint8Array> = []
-  let ended: TransportError | undefined
-
-  const nextFrames = Effect.suspend(() => {
-    if (backlog.length > 0) {
-      const frames = backlog
-      backlog = []
-      return Effect.succeed(frames)
-    }
-    return Effect.map(link.receive, (frames) => {
-      lastReceived = nowMillis()
-      return frames
-    })
-  })
-
-  /** Looks at a frame before the peer has a name; answers its name, or `undefined` to go on waiting. */
-  const greeted = Effect.fnUntraced(function* (bytes: Uint8Array) {
-    const frame = Frame.decode(bytes)
-    if (Result.isFailure(frame)) {
-      yield* complain(`dropped a frame before the handshake: ${frame.failure.message}`)
-      return undefined
-    }
-    const { payload, type } = frame.success
-    if (type !== Frame.types.hello && type !== Frame.types.ready) {
-      yield* complain(`dropped a ${typeName(type)} frame before the handshake`)
-      return undefined
-    }
-    if (type === Frame.types.hello) {
-      yield* sender.greet(Frame.types.ready)
-    }
-    const greeting = readGreeting(payload, options.local)
-    if (greeting.kind === "refused") {
-      return yield* Effect.fail(
-        handshakeFailed(target, `the ${typeName(type)} of ${target} is refused: ${greeting.why}`)
-      )
-    }
-    if (greeting.kind === "unusable") {
-      yield* complain(`ignored a ${typeName(type)}: ${greeting.why}`)
-      return undefined
-    }
-    return greeting.name
-  })
-
-  const handshake = Effect.gen(function* () {
-    if (options.role === "active") {
-      yield* sender.greet(Frame.types.hello)
-    }
-    while (true) {
-      const frames = yield* nextFrames
-      for (const [index, bytes] of frames.entries()) {
-        const name = yield* greeted(bytes)
-        if (name !== undefined) {
-          backlog = frames.slice(index + 1)
-          return name
-        }
-      }
-    }
-  })
-
-  const timeout = Duration.fromInputUnsafe(options.handshakeTimeout ?? "30 seconds")
-  const peer = yield* Effect.timeoutOrElse(handshake, {
-    duration: timeout,
-    orElse: () => {
-      const awaited = options.role === "active" ? "READY" : "HELLO"
-      const message = `no usable ${awaited} from ${target} within ${Duration.format(timeout)} (handshakeTimeout)`
-      return Effect.fail(handshakeFailed(target, message))
-    }
-  })
+  const { local, role } = options
+  const sender = FrameSender.make(link, local, options.nextStreamId ?? makeStreamIds())
+  const party: Party = { link, sender, complain: Complaints.make(link.info.peerAddress), local, role }
+  const { peer, rest } = yield* handshake(party, Duration.fromInputUnsafe(options.handshakeTimeout ?? "30 seconds"))
   if (options.verify !== undefined) {
     yield* options.verify(peer, link.info)
   }
 
-  const pongs = yield* Queue.dropping<void>(maxWaitingPongs)
-  yield* Queue.take(pongs).pipe(
-    Effect.flatMap(() => sender.send(Frame.types.pong, undefined, [nil])),
-    Effect.forever,
-    Effect.ignore,
-    Effect.forkScoped
-  )
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  let lastReceived = now()
+  let backlog = rest
+  let ended: TransportError | undefined
+  const sort = makeSorting(party, peer, yield* KeepAlive.makeAnswering(sender))
+  const interval = Duration.toMillis(options.heartbeatInterval ?? "60 seconds")
+  yield* KeepAlive.startHeartbeat(sender, interval, now, () => lastReceived)
 
-  const heartbeat = Duration.toMillis(options.heartbeatInterval ?? "60 seconds")
-  yield* Effect.gen(function* () {
-    let lastPing = 0
-    while (true) {
-      const due = Math.max(lastReceived, lastPing) + heartbeat
-      const now = nowMillis()
-      if (now < due) {
-        yield* Effect.sleep(Duration.millis(due - now))
-      } else {
-        lastPing = now
-        yield* sender.send(Frame.types.ping, undefined, [nil])
-      }
-    }
-  }).pipe(Effect.ignore, Effect.forkScoped)
-
-  /** A greeting after the handshake: the reference takes it for a new connection, and closes the old one: this one. */
-  const regreeted = Effect.fnUntraced(function* (type: number, payload: Uint8Array) {
-    if (type === Frame.types.hello) {
-      yield* Effect.ignore(sender.greet(Frame.types.ready))
-    }
-    const greeting = readGreeting(payload, options.local)
-    if (greeting.kind === "unusable") {
-      return yield* complain(`ignored a second ${typeName(type)}: ${greeting.why}`)
-    }
-    ended = closed(target, "evicted", `${peer} sent a second ${typeName(type)}, which ends the connection`)
-  })
-
-  const take = Effect.fnUntraced(function* (bytes: Uint8Array) {
-    const decoded = Frame.decode(bytes)
-    if (Result.isFailure(decoded)) {
-      yield* complain(`dropped a frame of ${peer}: ${decoded.failure.message}`)
-      return undefined
-    }
-    const { appId, headers, payload, type } = decoded.success
-    switch (type) {
-      case Frame.types.data:
-        if (appId === Frame.cellAppId) {
-          return { headers: headers ?? noHeaders, payload }
-        }
-        yield* Effect.logDebug(`${target}: dropped a frame of ${peer} for the application ${appId}`)
-        return undefined
-      case Frame.types.ping:
-        Queue.offerUnsafe(pongs, undefined)
-        return undefined
-      case Frame.types.pong:
-        return undefined
-      case Frame.types.hello:
-      case Frame.types.ready:
-        yield* regreeted(type, payload)
-        return undefined
-      default:
-        yield* complain(`dropped a ${typeName(type)} frame of ${peer}, which is not supported`)
-        return undefined
-    }
-  })
-
-  const takeAll = Effect.fnUntraced(function* (frames: ReadonlyArray<Uint8Array>) {
+  const messagesIn = Effect.fnUntraced(function* (frames: ReadonlyArray<Uint8Array>) {
     const messages: Array<Incoming> = []
     for (const bytes of frames) {
-      const message = yield* take(bytes)
-      if (message !== undefined) {
-        messages.push(message)
-      }
-      if (ended !== undefined) {
+      const meaning = yield* sort(bytes)
+      if (meaning.kind === "message") {
+        messages.push(meaning.message)
+      } else if (meaning.kind === "end") {
+        ended = meaning.reason
         break
       }
     }
     return messages
   })
 
+  const takeBacklog = () => {
+    const frames = backlog
+    backlog = []
+    return frames
+  }
+
+  // Frames that were taken from the link must come out: only the wait for them can be interrupted.
   const receive: Connection["receive"] = Effect.uninterruptibleMask((restore) =>
     Effect.gen(function* () {
       while (ended === undefined) {
-        const [first, ...more] = yield* takeAll(yield* restore(nextFrames))
+        const frames = backlog.length > 0 ? takeBacklog() : yield* restore(link.receive)
+        lastReceived = now()
+        const [first, ...more] = yield* messagesIn(frames)
         if (first !== undefined) {
           return [first, ...more] as const
         }
@@ -321,9 +216,9 @@ export const make = Effect.fn("Connection.make")(function* (
       if (ended !== undefined) {
         return Effect.fail(ended)
       }
-      const sent = sender.send(Frame.types.data, headers, payload)
+      const sent = sender.data(headers, payload)
       return onSent === undefined ? sent : Effect.tap(sent, () => Effect.sync(onSent))
     })
 
-  return { local: options.local, peer, info: link.info, send, receive }
+  return { local, peer, info: link.info, send, receive }
 })

@@ -370,6 +370,31 @@ describe("SharedFileDriver", () => {
     })
   )
 
+  it.live("an interrupted receive loses nothing, whenever it strikes", () =>
+    Effect.gen(function* () {
+      const seed = 5
+      const random = makeRandom(seed)
+      const { active, passive } = yield* makeLinks()
+      let cutShort = 0
+      for (let run = 0; run < 200; run++) {
+        const waiting = yield* Effect.forkScoped(passive.receive)
+        yield* Effect.forkScoped(active.send([frameOf(20, run)]))
+        const hops = random(120)
+        yield* Effect.callback<void>((resume) => {
+          // Rounds of the event loop, in which the file operations go on.
+          const hop = (left: number) => (left === 0 ? resume(Effect.void) : setImmediate(hop, left - 1))
+          hop(hops)
+        })
+        yield* Fiber.interrupt(waiting)
+        const exit = yield* Fiber.await(waiting)
+        cutShort += Exit.isFailure(exit) ? 1 : 0
+        const [frame] = Exit.isSuccess(exit) ? exit.value : yield* passive.receive
+        assert.strictEqual(frame[16], run % 256, `seed ${seed}, run ${run}`)
+      }
+      assert.isAbove(cutShort, 5)
+    })
+  )
+
   it.live("a message wakes a reader that sleeps long, where changes are watched", () =>
     Effect.gen(function* () {
       // By polling alone this test would run into its time limit.

@@ -118,20 +118,21 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
 
   const pass = reading.withPermits(1)(Effect.suspend(() => (ended === undefined ? reader.pass : Effect.fail(ended))))
 
-  const pullFrames = Effect.fnUntraced(function* (restore: <A>(self: Effect.Effect<A>) => Effect.Effect<A>) {
+  let ready: ReadonlyArray<Uint8Array> = []
+
+  /** Waits until frames are ready. */
+  const fill = Effect.fnUntraced(function* (restore: <A>(self: Effect.Effect<A>) => Effect.Effect<A>) {
     let wait = settings.pollInterval
     let quiet = 0
-    while (true) {
+    while (ready.length === 0) {
       news.closeUnsafe()
       const { frames, hasMore, isNews } = yield* Effect.tapError(pass, (error) => Effect.sync(() => end(error)))
       if (isNews) {
         hasReceived = true
         lastAlive = nowMillis()
       }
-      if (Arr.isReadonlyArrayNonEmpty(frames)) {
-        return frames
-      }
-      if (hasMore) {
+      ready = frames
+      if (frames.length > 0 || hasMore) {
         continue
       }
       if (isNews) {
@@ -170,10 +171,19 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
       })
     )
 
+  // An interruption strikes when the mask ends: frames stay in `ready` until the last step, which nothing can part.
+  const receive: FrameLink["receive"] = Effect.flatMap(Effect.uninterruptibleMask(fill), () =>
+    Effect.suspend(() => {
+      const frames = ready
+      ready = []
+      return Arr.isReadonlyArrayNonEmpty(frames) ? Effect.succeed(frames) : receive
+    })
+  )
+
   const frames: FrameLink = {
     info: { scheme: "shared-file", localAddress: `${directory}#${side}`, peerAddress: target },
     send,
-    receive: Effect.uninterruptibleMask((restore) => pullFrames(restore))
+    receive
   }
   return { frames, close } satisfies Link
 })
