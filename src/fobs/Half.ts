@@ -5,6 +5,13 @@
  * @since 0.1.0
  */
 
+/** The smallest float16 above 0, and the smallest normal one. */
+const smallest = 2 ** -24
+const smallestNormal = 2 ** -14
+/** By the exponent's five bits: what the lowest bit of the fraction stands for, and its reciprocal. */
+const powers = Float64Array.from({ length: 32 }, (_, bits) => 2 ** (bits - 25))
+const reciprocals = powers.map((power) => 1 / power)
+
 /**
  * The number that a float16's 16 bits stand for; every float16 is exact as a number.
  *
@@ -16,9 +23,12 @@ export const float16ToNumber = (bits: number): number => {
   const exponent = (bits >> 10) & 0x1f
   const fraction = bits & 0x3ff
   if (exponent === 0x1f) return fraction === 0 ? sign * Infinity : NaN
-  if (exponent === 0) return sign * fraction * 2 ** -24
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15)
+  if (exponent === 0) return sign * fraction * smallest
+  return sign * (1024 + fraction) * (powers[exponent] ?? 0)
 }
+
+/** From so many elements on, looking the values up is faster than computing each. */
+const tableSize = 0x10000
 
 /** Rounds to the nearest whole number, halves to the even one, as IEEE-754 and numpy do. */
 const roundHalfEven = (value: number): number => {
@@ -39,10 +49,10 @@ export const numberToFloat16 = (value: number): number => {
   const magnitude = Math.abs(value)
   if (Number.isNaN(magnitude)) return 0x7e00
   if (magnitude >= 65520) return sign | 0x7c00
-  if (magnitude < 2 ** -14) return sign | roundHalfEven(magnitude * 2 ** 24)
-  const exponent = 17 - Math.clz32(magnitude * 2 ** 14) // of the leading bit: the product lies in 1 .. 2^30
-  const fraction = roundHalfEven(magnitude * 2 ** (10 - exponent)) // 1024 .. 2048; 2048 carries into the exponent
-  return sign | (((exponent + 15) << 10) + (fraction - 1024))
+  if (magnitude < smallestNormal) return sign | roundHalfEven(magnitude / smallest)
+  const exponent = 32 - Math.clz32(magnitude / smallestNormal) // of the leading bit: the quotient lies in 1 .. 2^30
+  const fraction = roundHalfEven(magnitude * (reciprocals[exponent] ?? 0)) // 1024 .. 2048; 2048 carries over
+  return sign | ((exponent << 10) + (fraction - 1024))
 }
 
 /**
@@ -53,7 +63,14 @@ export const numberToFloat16 = (value: number): number => {
  */
 export const float16ToFloat32 = (elements: Uint16Array): Float32Array<ArrayBuffer> => {
   const result = new Float32Array(elements.length)
-  for (let i = 0; i < elements.length; i++) result[i] = float16ToNumber(elements[i] ?? 0)
+  const table =
+    elements.length > tableSize
+      ? Float32Array.from({ length: tableSize }, (_, bits) => float16ToNumber(bits))
+      : undefined
+  for (let i = 0; i < elements.length; i++) {
+    const bits = elements[i] ?? 0
+    result[i] = table?.[bits] ?? float16ToNumber(bits)
+  }
   return result
 }
 

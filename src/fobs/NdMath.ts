@@ -36,7 +36,14 @@ export const isNumeric = (array: NdArray): boolean => {
  * rounded once.
  */
 const stored = (array: NdArray): Result.Result<TypedArray, FobsError> =>
-  Result.map(array.toStrided(), ({ data }) => (isHalf(array) ? Float64Array.from(data, Number) : data))
+  Result.map(array.toStrided(), ({ data }) => (isHalf(array) ? toFloats(data) : data))
+
+const toFloats = (elements: TypedArray): Float64Array<ArrayBuffer> => {
+  if (!isBigInts(elements)) return new Float64Array(elements)
+  const result = new Float64Array(elements.length)
+  for (let i = 0; i < result.length; i++) result[i] = Number(elements[i] ?? 0n)
+  return result
+}
 
 const isHalf = (array: NdArray): boolean => {
   const info = infoOf(array)
@@ -220,9 +227,7 @@ export const subtract = (a: NdArray, b: NdArray): Result.Result<NdArray, FobsErr
  */
 export const toFloat64 = (array: NdArray): Result.Result<Float64Array<ArrayBuffer>, FobsError> => {
   if (!isNumeric(array) && infoOf(array)?.kind !== "b") return refuse(`elements of ${shortDtype(array)} are no numbers`)
-  return Result.map(array.toTyped(), (elements) =>
-    isBigInts(elements) ? Float64Array.from(elements, Number) : new Float64Array(elements)
-  )
+  return Result.map(array.toTyped(), toFloats)
 }
 
 const roundHalfEven = (value: number): number => {
