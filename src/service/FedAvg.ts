@@ -101,11 +101,9 @@ const weightsOf = (all: ReadonlyArray<TrainerResult>): Weights => {
   return { shares }
 }
 
-/** Moves an average towards a value. What is equal stays equal to the last bit, infinities too. */
-const towards = (average: number, value: number, share: number): number => {
-  if (average === value) return average
-  return Number.isFinite(average) ? average + (value - average) * share : average + value
-}
+/** Moves an average towards a value: what is equal stays equal to the last bit; infinities don't become NaN. */
+const towards = (average: number, value: number, share: number): number =>
+  Number.isFinite(average) ? average + (value - average) * share : average + value
 
 // --- arrays ---
 

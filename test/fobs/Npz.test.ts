@@ -107,6 +107,8 @@ describe("Npz", () => {
     const array = floats([1])
     const many = encode(Array.from({ length: 70_000 }, (_, n) => [String(n), array] as const))
     assert.strictEqual(decode(many).size, 70_000)
+    // More than 65535 members need the 64-bit end record, which Python goes by.
+    assert.isAbove(Buffer.from(many).lastIndexOf("PK\x06\x06"), many.length - 120)
   })
 
   it.each([
