@@ -2,7 +2,7 @@
  * Connections inside one process, for the scheme `memory`: no sockets, no files, nothing left to chance.
  *
  * All waiting is Effect's, so that a TestClock moves it to the millisecond. Frames arrive whole, in order and exactly
- * once, unless the network's faults say otherwise.
+ * once, unless the network's faults say otherwise. What nobody receives is kept: there is no back-pressure.
  *
  * @since 0.1.0
  */

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Result, Scope } from "effect"
+import { Effect, Exit, Fiber, Logger, Result, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as Msgpack from "../../src/fobs/Msgpack.ts"
 import * as Connection from "../../src/transport/Connection.ts"
@@ -8,7 +8,7 @@ import * as Frame from "../../src/transport/Frame.ts"
 import { FrameReader } from "../../src/transport/FrameReader.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import { HandshakeFailed, TransportError } from "../../src/transport/TransportError.ts"
-import { asEncoded, fixture, fromHex, makeRandom, toHex, typed } from "./support.ts"
+import { asEncoded, fixture, fromHex, makeRandom, silently, toHex, typed } from "./support.ts"
 
 const makeLinks = Effect.fnUntraced(function* (options: MemoryDriver.NetworkOptions = {}) {
   const network = yield* MemoryDriver.makeNetwork(options)
@@ -233,7 +233,7 @@ describe("Connection", () => {
         )
       }
       assert.strictEqual(seen, 18)
-    })
+    }).pipe(silently)
   )
 
   it.effect("the active end sends nothing behind HELLO before READY", () =>
@@ -400,6 +400,30 @@ describe("Connection", () => {
     })
   )
 
+  it.effect("complaints about a peer are bounded", () =>
+    Effect.gen(function* () {
+      const warnings: Array<unknown> = []
+      const logger = Logger.make(({ logLevel, message }) => {
+        if (logLevel === "Warn") {
+          warnings.push(message)
+        }
+      })
+      const { active, passive } = yield* makeLinks()
+      const serve = Effect.gen(function* () {
+        const connection = yield* Connection.make(passive, { role: "passive", local: "site-1" })
+        return yield* Effect.forever(connection.receive)
+      })
+      yield* Effect.forkScoped(Effect.provide(serve, Logger.layer([logger])))
+      yield* active.send(greeting(Frame.types.hello, "site-1.a"))
+      for (let count = 0; count < 100; count++) {
+        yield* active.send([fromHex("0000001100006300000000000001000178")])
+      }
+      yield* settle
+      assert.strictEqual(warnings.length, 10)
+      assert.include(String(warnings[9]), "debug log")
+    })
+  )
+
   it.effect("an interrupted receive loses nothing", () =>
     Effect.gen(function* () {
       const { active, passive } = yield* connectBoth(yield* makeLinks())
@@ -449,6 +473,6 @@ describe("Connection", () => {
         yield* Fiber.interrupt(life)
       }
       assert.isAbove(ends.get("ConnectionClosed") ?? 0, 10)
-    })
+    }).pipe(silently)
   )
 })

@@ -3,6 +3,7 @@ import { Effect, Exit, Fiber, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import { Drivers, type FrameLink } from "../../src/transport/Drivers.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
+import * as SharedFileDriver from "../../src/transport/SharedFileDriver.ts"
 
 const frame = (...bytes: ReadonlyArray<number>) => [Uint8Array.from(bytes)]
 
@@ -139,5 +140,13 @@ describe("MemoryDriver", () => {
       assert.strictEqual(error.reason._tag, "BadConfig")
       assert.include(error.message, "memory")
     }).pipe(Effect.provide(MemoryDriver.layer()))
+  )
+
+  it.effect("Drivers.layerScoped holds several", () =>
+    Effect.gen(function* () {
+      const drivers = yield* Drivers
+      assert.deepStrictEqual((yield* drivers.forUrl("shared-file://0/a")).schemes, ["shared-file"])
+      assert.deepStrictEqual((yield* drivers.forUrl("memory://a")).schemes, ["memory"])
+    }).pipe(Effect.provide(Drivers.layerScoped([MemoryDriver.makeNetwork(), SharedFileDriver.make()])))
   )
 })

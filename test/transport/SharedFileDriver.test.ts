@@ -1,7 +1,9 @@
+import { execFileSync } from "node:child_process"
 import {
   appendFileSync,
   chmodSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   readFileSync,
   renameSync,
@@ -18,6 +20,7 @@ import * as Connection from "../../src/transport/Connection.ts"
 import { type Driver, Drivers, type FrameLink } from "../../src/transport/Drivers.ts"
 import * as Frame from "../../src/transport/Frame.ts"
 import { FrameReader } from "../../src/transport/FrameReader.ts"
+import { ioFailed } from "../../src/transport/internal/errors.ts"
 import * as SharedFileDriver from "../../src/transport/SharedFileDriver.ts"
 import type { TransportError } from "../../src/transport/TransportError.ts"
 import {
@@ -31,7 +34,7 @@ import {
   snapshot,
   until
 } from "./sharedFile.ts"
-import { fixture, fromHex, makeRandom } from "./support.ts"
+import { fixture, fromHex, makeRandom, silently } from "./support.ts"
 
 const quick = { poll_interval: 0.001, max_poll_interval: 0.02, lease_interval: 0.1, lease_timeout: 5 }
 
@@ -255,7 +258,7 @@ describe("SharedFileDriver", () => {
         yield* Fiber.interrupt(life)
       }
       assert.strictEqual(cases.length, 7)
-    })
+    }).pipe(silently)
   )
 
   it.live("the malformed cases of a byte stream end as on TCP", () =>
@@ -580,22 +583,68 @@ describe("SharedFileDriver", () => {
     })
   )
 
-  it.live("a full disk ends the connection with the system's word for it", () =>
+  it.live("an append that fails ends the connection, with the system's word for it", () =>
     Effect.gen(function* () {
-      const { directory, listener } = yield* makeListener()
-      const hidden = join(directory, "conns", ".0123456789ab")
-      mkdirSync(hidden)
-      writeFileSync(join(hidden, "active.0.log"), frameOf(20, 1))
-      symlinkSync("/dev/full", join(hidden, "passive.0.log"))
-      renameSync(hidden, join(directory, "conns", "0123456789ab"))
-      const link = yield* listener.accept
-      const { reason } = yield* Effect.flip(link.send([frameOf(20, 1)]))
-      assert.strictEqual(reason._tag === "IoFailed" && reason.code, "ENOSPC")
-      assert.include(reason.message, "passive.0.log")
-      assert.include(reason.message, "free space")
-      assert.strictEqual(byOf(yield* Effect.flip(link.send([frameOf(20, 1)]))), "io")
-      assert.strictEqual(byOf(yield* Effect.flip(link.receive)), "io")
+      const { connection, passive } = yield* makeLinks({ max_log_size: 10 })
+      // The log itself is unlinked and takes the frame; the next log has no place.
+      rmSync(connection, { recursive: true })
+      const { reason } = yield* Effect.flip(passive.send([frameOf(20, 1)]))
+      assert.strictEqual(reason._tag === "IoFailed" && reason.code, "ENOENT")
+      assert.include(reason.message, "passive.0.sealed")
+      assert.strictEqual(byOf(yield* Effect.flip(passive.send([frameOf(20, 1)]))), "io")
+      assert.strictEqual(byOf(yield* Effect.flip(passive.receive)), "io")
     })
+  )
+
+  it("a full disk is named, with the file and what to do", () => {
+    const error = ioFailed("append to", "/shared/passive.0.log", { code: "ENOSPC" })
+    assert.strictEqual(error.reason._tag === "IoFailed" && error.reason.code, "ENOSPC")
+    assert.include(error.message, "/shared/passive.0.log")
+    assert.include(error.message, "free space")
+  })
+
+  it.live("a link that a peer planted is not followed, a pipe does not block", () =>
+    Effect.gen(function* () {
+      const { directory, listener, root } = yield* makeListener()
+      const precious = join(root, "precious")
+      writeFileSync(precious, "keep me")
+      utimesSync(precious, 5, 5)
+      const plant = (name: string, links: ReadonlyArray<string>) => {
+        const hidden = join(directory, "conns", `.${name}`)
+        mkdirSync(hidden)
+        if (!links.includes("active.0.log")) {
+          writeFileSync(join(hidden, "active.0.log"), frameOf(20, 1))
+        }
+        for (const link of links) {
+          symlinkSync(precious, join(hidden, link))
+        }
+        renameSync(hidden, join(directory, "conns", name))
+      }
+      const other = join(root, "elsewhere")
+      mkdirSync(other)
+      writeFileSync(join(other, "active.0.log"), frameOf(20, 1))
+      symlinkSync(other, join(directory, "conns", "000000000000"))
+      plant("000000000001", ["active.0.log"])
+      plant("000000000002", ["passive.0.log"])
+      plant("000000000003", ["passive.lease", "active.lease", "active.1.log"])
+      const third = join(directory, "conns", "000000000003")
+      execFileSync("/usr/bin/mkfifo", [join(third, "active.0.sealed")])
+      // The first and second are refused; of the third only its lease is a link.
+      const link = yield* listener.accept
+      assert.include(link.info.localAddress, "000000000003")
+      assert.deepStrictEqual(yield* link.receive, [frameOf(20, 1)])
+      const waiting = yield* Effect.forkScoped(link.receive)
+      const lease = () => lstatSync(join(third, "passive.lease")).mtimeMs
+      const before = lease()
+      yield* until(() => lease() !== before)
+      yield* Fiber.interrupt(waiting)
+      yield* until(() =>
+        ["000000000001", "000000000002"].every((name) => existsSync(join(directory, "conns", name, "closed")))
+      )
+      assert.strictEqual(readFileSync(precious, "utf8"), "keep me")
+      assert.strictEqual(statSync(precious).mtimeMs, 5000)
+      assert.deepStrictEqual(names(other), ["active.0.log"])
+    }).pipe(silently)
   )
 
   it.live("nobody there is NotReady; what can't be opened is typed", () =>

@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs"
+import { Effect, Logger } from "effect"
 import { Float } from "../../src/fobs/Values.ts"
 
 /** A captured file of test/fixtures (see the README there). */
@@ -43,3 +44,7 @@ export const makeRandom = (seed: number): ((below: number) => number) => {
     return Math.floor((((mixed ^ (mixed >>> 14)) >>> 0) / 4294967296) * below)
   }
 }
+
+/** For tests in which a peer does much wrong: nobody reads the warnings. */
+export const silently = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.provide(self, Logger.layer([]))

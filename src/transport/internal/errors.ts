@@ -37,11 +37,12 @@ const hints: ReadonlyMap<string, string> = new Map([
   ["EPERM", "this user may not do that; give the owner or group the right"],
   ["EROFS", "the file system is mounted read-only"],
   ["ENOENT", "it is not there (any more)"],
+  ["ELOOP", "a link is in its place, which is not followed; remove it"],
   ["EMFILE", "this process has too many files open; raise its limit (ulimit -n)"]
 ])
 
 /** The `code` of a Node error, `EUNKNOWN` where there is none. */
-export const codeOf = (cause: unknown): string =>
+const codeOf = (cause: unknown): string =>
   typeof cause === "object" && cause !== null && "code" in cause && typeof cause.code === "string"
     ? cause.code
     : "EUNKNOWN"

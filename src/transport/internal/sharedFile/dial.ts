@@ -29,8 +29,7 @@ const place = Effect.fnUntraced(function* (connections: string, settings: Settin
 /** Connects to a listener directory, until the Scope closes. */
 export const dial = Effect.fnUntraced(function* (listener: string, settings: Settings) {
   const connections = Layout.connectionsOf(listener)
-  const found = yield* Files.status(connections)
-  if (found?.isDirectory !== true) {
+  if (!(yield* Files.isDirectory(connections))) {
     return yield* Effect.fail(notReady(listener, `no listener in ${listener} (yet): ${connections} is no directory`))
   }
   const directory = yield* place(connections, settings)

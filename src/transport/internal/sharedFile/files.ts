@@ -27,11 +27,17 @@ const hasCode = (error: TransportError, codes: ReadonlyArray<string>): boolean =
 
 const missing = ["ENOENT", "ENOTDIR", "ESTALE"]
 
-export const isMissing = (error: TransportError): boolean => hasCode(error, missing)
-export const isTaken = (error: TransportError): boolean => hasCode(error, ["EEXIST", "ENOTEMPTY"])
+const isMissing = (error: TransportError): boolean => hasCode(error, missing)
 
-export const open = (path: string, flags: string, mode?: number): Effect.Effect<number, TransportError> =>
-  call("open", path, (done) => NodeFs.open(path, flags, mode, done))
+const { O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_NONBLOCK, O_RDONLY, O_TRUNC, O_WRONLY } = NodeFs.constants
+
+/**
+ * Peers may put what they like into a directory that they share: a link must not lead out of it, a pipe not block.
+ */
+const open = (path: string, flags: number, mode?: number): Effect.Effect<number, TransportError> =>
+  call("open", path, (done) => NodeFs.open(path, flags | O_NOFOLLOW | O_NONBLOCK, mode, done))
+
+export const openForRead = (path: string): Effect.Effect<number, TransportError> => open(path, O_RDONLY)
 
 export const close = (fd: number): Effect.Effect<void> =>
   Effect.ignore(callVoid("close", `descriptor ${fd}`, (done) => NodeFs.close(fd, done)))
@@ -102,21 +108,26 @@ export interface Status {
   /** Nanoseconds since the epoch by the clock of the file system. */
   readonly modified: bigint
   readonly isFile: boolean
-  readonly isDirectory: boolean
 }
 
 const statusOf = (stats: NodeFs.BigIntStats): Status => ({
   size: Number(stats.size),
   modified: stats.mtimeNs,
-  isFile: stats.isFile(),
-  isDirectory: stats.isDirectory()
+  isFile: stats.isFile()
 })
 
-/** `undefined` where there is nothing. */
+/** `undefined` where there is nothing. A link is looked at itself. */
 export const status = (path: string): Effect.Effect<Status | undefined, TransportError> =>
-  call<NodeFs.BigIntStats>("look at", path, (done) => NodeFs.stat(path, { bigint: true }, done)).pipe(
+  call<NodeFs.BigIntStats>("look at", path, (done) => NodeFs.lstat(path, { bigint: true }, done)).pipe(
     Effect.map((stats): Status | undefined => statusOf(stats)),
     Effect.catchIf(isMissing, () => Effect.succeed(undefined))
+  )
+
+/** Whether there is a directory, be it by a link of the administrator's. */
+export const isDirectory = (path: string): Effect.Effect<boolean, TransportError> =>
+  call<NodeFs.Stats>("look at", path, (done) => NodeFs.stat(path, done)).pipe(
+    Effect.map((stats) => stats.isDirectory()),
+    Effect.catchIf(isMissing, () => Effect.succeed(false))
   )
 
 export const statusOfOpen = (fd: number, path: string): Effect.Effect<Status, TransportError> =>
@@ -151,15 +162,14 @@ export const ensureDirectory = (path: string, mode: number): Effect.Effect<void,
     ),
     Effect.catchIf(
       (error) => hasCode(error, ["EEXIST"]),
-      (error) =>
-        Effect.flatMap(status(path), (found) => (found?.isDirectory === true ? Effect.void : Effect.fail(error)))
+      (error) => Effect.flatMap(isDirectory(path), (found) => (found ? Effect.void : Effect.fail(error)))
     )
   )
 
 /** Makes an empty file with exactly this mode and answers its descriptor, for appending. Fails where there is one. */
 const createOpen = (path: string, mode: number): Effect.Effect<number, TransportError> =>
   Effect.uninterruptible(
-    Effect.tap(open(path, "ax", mode), (fd) =>
+    Effect.tap(open(path, O_WRONLY | O_APPEND | O_CREAT | O_EXCL, mode), (fd) =>
       Effect.onError(
         callVoid("chmod", path, (done) => NodeFs.fchmod(fd, mode, done)),
         () => close(fd)
@@ -184,12 +194,12 @@ export const openForAppend = (path: string, mode: number): Effect.Effect<number,
   Effect.catchIf(
     createOpen(path, mode),
     (error) => hasCode(error, ["EEXIST"]),
-    () => open(path, "a")
+    () => open(path, O_WRONLY | O_APPEND)
   )
 
 const setTimes = Effect.fnUntraced(function* (path: string) {
   const now = (yield* Clock.currentTimeMillis) / 1000
-  yield* callVoid("touch", path, (done) => NodeFs.utimes(path, now, now, done))
+  yield* callVoid("touch", path, (done) => NodeFs.lutimes(path, now, now, done))
 })
 
 /** Sets a file's time to now; a missing one is made with this mode. */
@@ -202,7 +212,7 @@ export const touch = (path: string, mode: number): Effect.Effect<void, Transport
     // Setting a time of one's choice needs the owner; emptying an empty file needs the right to write alone.
     Effect.catchIf(
       (error) => hasCode(error, ["EPERM"]),
-      () => Effect.flatMap(open(path, "w"), close)
+      () => Effect.flatMap(open(path, O_WRONLY | O_TRUNC), close)
     ),
     Effect.asVoid,
     Effect.uninterruptible
@@ -223,7 +233,7 @@ export const list = (path: string): Effect.Effect<ReadonlyArray<NodeFs.Dirent>, 
 
 /** The first bytes of a file as ASCII text; `undefined` where it can't be read. */
 export const readStart = (path: string, size: number): Effect.Effect<string | undefined> =>
-  open(path, "r").pipe(
+  openForRead(path).pipe(
     Effect.flatMap((fd) => {
       const into = new Uint8Array(size)
       return Effect.ensuring(
@@ -237,7 +247,7 @@ export const readStart = (path: string, size: number): Effect.Effect<string | un
 
 /** Small files are written whole, with exactly this mode; an existing one is emptied first. */
 export const writeText = (path: string, text: string, mode: number): Effect.Effect<void, TransportError> =>
-  open(path, "w", mode).pipe(
+  open(path, O_WRONLY | O_CREAT | O_TRUNC, mode).pipe(
     Effect.flatMap((fd) =>
       Effect.ensuring(
         Effect.andThen(

@@ -6,7 +6,7 @@ export type Side = "active" | "passive"
 export const otherSide = (side: Side): Side => (side === "active" ? "passive" : "active")
 
 export const listenerPrefix = "lst_"
-export const ownerMarker = ".nvf_file_transport"
+const ownerMarker = ".nvf_file_transport"
 
 export const connectionsOf = (listener: string): string => NodePath.join(listener, "conns")
 export const listenerLease = (listener: string): string => NodePath.join(listener, "lease")

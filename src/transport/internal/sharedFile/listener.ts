@@ -72,9 +72,9 @@ export const make = Effect.fnUntraced(function* (
   /** A listing that fails is tried again, as long as the directory is there. */
   const scanOrWait = Effect.catch(scan, (error) =>
     Effect.flatMap(
-      Effect.orElseSucceed(Files.status(connections), () => undefined),
-      (found) =>
-        found?.isDirectory === true
+      Effect.orElseSucceed(Files.isDirectory(connections), () => false),
+      (isThere) =>
+        isThere
           ? Effect.as(Effect.logWarning(`listening in ${directory} goes on: ${error.message}`), false)
           : Effect.fail(closed(connectUrl, "io", `${connections} is gone: listen again to make a new one`))
     )

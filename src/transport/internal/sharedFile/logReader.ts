@@ -7,7 +7,7 @@ import * as Files from "./files.ts"
 import * as Layout from "./layout.ts"
 
 /** What one look at the log brought. */
-export interface Pass {
+interface Pass {
   readonly frames: ReadonlyArray<Uint8Array>
   /** Whether anything came: bytes, or the next log. */
   readonly isNews: boolean
@@ -50,7 +50,7 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
       return Effect.succeed(current)
     }
     const path = Layout.logOf(directory, side, number)
-    return Effect.map(Files.open(path, "r"), (fd) => {
+    return Effect.map(Files.openForRead(path), (fd) => {
       current = { fd, path }
       return current
     })

@@ -5,7 +5,7 @@ import * as Files from "./files.ts"
 import * as Layout from "./layout.ts"
 import type { Settings } from "./settings.ts"
 
-export interface LogWriter {
+interface LogWriter {
   /** Appends one frame, and starts the next log when this one is full. After a failure the log can't be trusted. */
   readonly append: (pieces: ReadonlyArray<Uint8Array>) => Effect.Effect<void, TransportError>
   readonly close: Effect.Effect<void>
