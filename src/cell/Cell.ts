@@ -69,7 +69,8 @@ export interface CellRequest {
 }
 
 /**
- * An answer. `returnCode` is the peer's word, `ok` or not; `payload` is `null` where there is none.
+ * An answer. `returnCode` is the peer's word, `ok` or not, and `""` where a peer's streamed reply has none (which the
+ * reference doesn't take for `ok`); `payload` is `null` where there is none.
  *
  * @category models
  * @since 0.1.0

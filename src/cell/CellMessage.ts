@@ -218,9 +218,13 @@ export const route = (headers: Headers): ReadonlyArray<string> => {
  * @since 0.1.0
  */
 export const extendRoute = (headers: Headers, cell: string, seconds: number): ReadonlyArray<unknown> => {
-  const hops = headers.get(header.route)
-  return [...(Array.isArray(hops) ? hops : []), [cell, new Float(seconds)]]
+  const hops: unknown = headers.get(header.route)
+  const passed = Array.isArray(hops) ? hops : []
+  return [...passed.map(withFloatTime), [cell, new Float(seconds)]]
 }
+
+const withFloatTime = (hop: unknown): unknown =>
+  Array.isArray(hop) && typeof hop[1] === "number" ? [hop[0], new Float(hop[1])] : hop
 
 /**
  * What a header map lacks to be a message, in words; `undefined` when nothing. Such a message is dropped without an

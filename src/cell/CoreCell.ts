@@ -242,7 +242,7 @@ export const make = Effect.fnUntraced(function* (
     if (reply === undefined || !expectsReply(message)) {
       return
     }
-    const own = replyCode(reply.headers ?? new Map(), reply.returnCode, reply.error)
+    const own = replyCode(reply.headers ?? new Map(), reply.returnCode || "ok", reply.error)
     if (secure) {
       own.set(header.secure, CellMessage.flag(message.headers, header.secure))
     }

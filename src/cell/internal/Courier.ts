@@ -10,7 +10,7 @@ import type { Peer, Peers } from "./Peers.ts"
 import type { Encoded } from "./payloads.ts"
 import { forwardHop, nextHop } from "./routing.ts"
 
-const { header } = CellMessage
+const { header, streamHeader } = CellMessage
 
 /** Where a message came from, and its answer goes: a peer's connection, or `undefined` for this cell itself. */
 export type Via = Peer | undefined
@@ -54,6 +54,9 @@ export interface Courier {
   /** Hands a message of other cells on; `false` when there is nowhere to. */
   readonly forward: (message: CellMessage.IncomingMessage) => Effect.Effect<boolean>
 }
+
+// Decoded headers don't tell 5.0 from 5; these are floats wherever they come from.
+const floats = [streamHeader.retryWait, streamHeader.retryTimeout]
 
 const seconds = Effect.map(Clock.currentTimeMillis, (millis) => millis / 1000)
 
@@ -157,6 +160,12 @@ export const makeCourier = (options: CourierOptions): Courier => {
     const now = yield* seconds
     const size = message.payload.byteLength
     const headers = new Map(message.headers)
+    for (const key of floats) {
+      const value = headers.get(key)
+      if (typeof value === "number") {
+        headers.set(key, new Float(value))
+      }
+    }
     headers.set(header.from, fqcn)
     headers.set(header.to, peer.name)
     headers.set(header.route, CellMessage.extendRoute(message.headers, fqcn, now))

@@ -79,13 +79,15 @@ export const makeLinks = Effect.fnUntraced(function* (
       nextStreamId: () => streamIds(name)()
     })
     name = connection.peer
-    const peer = yield* Effect.acquireRelease(peers.add(connection), (peer) => {
+    const own = (peer: Peer) => {
+      mine.add(peer)
+      owned.add(peer)
+    }
+    const peer = yield* Effect.acquireRelease(peers.add(connection, own), (peer) => {
       mine.delete(peer)
       owned.delete(peer)
       return Effect.andThen(peers.remove(peer), Deferred.succeed(peer.gone, undefined))
     })
-    mine.add(peer)
-    owned.add(peer)
     onReady?.()
     yield* Effect.logDebug(`${fqcn}: connected with ${peer.name} (${link.info.peerAddress})`)
     const receive = Effect.forever(

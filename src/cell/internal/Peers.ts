@@ -17,8 +17,11 @@ export interface Peer {
 export interface Peers {
   readonly get: (name: string) => Peer | undefined
   readonly has: (name: string) => boolean
-  /** Adds a connection; an older one of the same name is evicted without a change of `connected`. */
-  readonly add: (connection: Connection) => Effect.Effect<Peer>
+  /**
+   * Adds a connection; an older one of the same name is evicted without a change of `connected`. `own` is told of the
+   * peer before anybody else is.
+   */
+  readonly add: (connection: Connection, own: (peer: Peer) => void) => Effect.Effect<Peer>
   /** Takes a peer out of the routes (it said bye, or its connection is over). */
   readonly remove: (peer: Peer) => Effect.Effect<void>
   /** Whether a name is connected: the present value first, then each change. */
@@ -30,7 +33,7 @@ export const makePeers = (forwardBytes: number): Effect.Effect<Peers> =>
     const table = new Map<string, Peer>()
     const publish = Effect.suspend(() => SubscriptionRef.set(names, new Set(table.keys())))
 
-    const add: Peers["add"] = Effect.fnUntraced(function* (connection) {
+    const add: Peers["add"] = Effect.fnUntraced(function* (connection, own) {
       const peer: Peer = {
         name: connection.peer,
         connection,
@@ -40,6 +43,7 @@ export const makePeers = (forwardBytes: number): Effect.Effect<Peers> =>
       }
       const older = table.get(peer.name)
       table.set(peer.name, peer)
+      own(peer)
       if (older === undefined) {
         yield* publish
       } else {

@@ -180,7 +180,9 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     const { address, origin } = incoming
     const own = new Map(answer.headers)
     const codes = (returnCode: string, error: string | undefined) => {
-      own.set(header.returnCode, returnCode)
+      if (returnCode !== "") {
+        own.set(header.returnCode, returnCode)
+      }
       if (error !== undefined && error !== "") {
         own.set(header.error, error)
       }
