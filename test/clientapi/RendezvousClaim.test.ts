@@ -223,6 +223,10 @@ describe.skipIf(!hasFlock)("Rendezvous.claim on real files", () => {
         yield* refused(connectUrl, path)
         NodeFs.chmodSync(path, 0o770)
       }
+      NodeFs.chmodSync(root, 0o777)
+      const open = yield* reason(claim.publish({ cjFqcn: "site-1.job-1", connectUrl }))
+      assert.strictEqual(open._tag, "RootUnsafe")
+      NodeFs.chmodSync(root, 0o770)
       NodeFs.symlinkSync(listener, `${root}/lst_link`)
       yield* refused(`shared-file://0${root}/lst_link`, `${root}/lst_link`)
       const outside = yield* tempDirectory

@@ -4,6 +4,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { FileLock } from "../../src/platform/FileLock.ts"
 import type { FileLockError } from "../../src/platform/FileLockError.ts"
+import { openScoped } from "../../src/platform/internal/nodeFiles.ts"
 import { PrivateFiles } from "../../src/platform/PrivateFiles.ts"
 import { descriptorsOn, hasFlock, hasProc, hasPython, modeOf, tempDirectory, umask } from "./support.ts"
 
@@ -50,6 +51,11 @@ const kill = (child: ChildProcess) =>
     if (child.exitCode !== null || child.signalCode !== null) return resume(Effect.void)
     child.once("exit", () => resume(Effect.void))
     child.kill("SIGKILL")
+  })
+
+const event = (stream: NodeFs.ReadStream, name: "data" | "end") =>
+  Effect.callback<void>((resume) => {
+    stream.once(name, () => resume(Effect.void))
   })
 
 const inDirectory = <A, E, R>(body: (directory: string) => Effect.Effect<A, E, R>) =>
@@ -239,20 +245,42 @@ describe("the command that takes the lock", () => {
     )
   )
 
-  it.live.skipIf(!hasProc)("can be interrupted while it hangs, and nothing stays open", () =>
+  it.live.skipIf(!hasProc)("can be interrupted while it hangs, and neither it nor the file stays open", () =>
     inDirectory((directory) =>
       Effect.gen(function* () {
-        const path = `${directory}/.t.lock`
-        spawnSync("mkfifo", [`${directory}/started`])
-        const layer = FileLock.layerNodeCommand(command(directory, `echo > '${directory}/started'; exec sleep 20`))
+        const [path, pipe] = [`${directory}/.t.lock`, `${directory}/pipe`]
+        spawnSync("mkfifo", [pipe])
+        // The pipe tells of the command's start, and by its end, of the command's end.
+        const layer = FileLock.layerNodeCommand(command(directory, `exec 9>'${pipe}'; echo started >&9; exec sleep 60`))
         yield* Effect.gen(function* () {
           const locks = yield* FileLock
           const fiber = yield* Effect.forkChild(locks.tryLock(path, { create: true }))
-          yield* Effect.promise(() => NodeFs.promises.readFile(`${directory}/started`))
+          const reader = NodeFs.createReadStream(pipe)
+          yield* event(reader, "data")
           assert.strictEqual(descriptorsOn(path), 1)
           yield* Fiber.interrupt(fiber)
           assert.strictEqual(descriptorsOn(path), 0)
+          yield* event(reader, "end")
         }).pipe(Effect.provide(layer))
+      })
+    )
+  )
+})
+
+describe("a descriptor whose opening was interrupted", () => {
+  it.live("is closed when it arrives after all", () =>
+    inDirectory((directory) =>
+      Effect.gen(function* () {
+        const pipe = `${directory}/pipe`
+        spawnSync("mkfifo", [pipe])
+        // Opening a pipe for writing waits for a reader.
+        const opening = yield* Effect.forkChild(Effect.scoped(openScoped(pipe, NodeFs.constants.O_WRONLY)), {
+          startImmediately: true
+        })
+        yield* Fiber.interrupt(opening)
+        const reader = NodeFs.createReadStream(pipe)
+        reader.resume()
+        yield* event(reader, "end")
       })
     )
   )
