@@ -4,6 +4,7 @@ import { TestClock } from "effect/testing"
 import { Drivers, type FrameLink } from "../../src/transport/Drivers.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import * as SharedFileDriver from "../../src/transport/SharedFileDriver.ts"
+import { makeRandom } from "./support.ts"
 
 const frame = (...bytes: ReadonlyArray<number>) => [Uint8Array.from(bytes)]
 
@@ -127,6 +128,27 @@ describe("MemoryDriver", () => {
         "0 passive 0",
         "0 active 4"
       ])
+    })
+  )
+
+  it.effect("nothing is lost or reordered, however the senders' waits fall", () =>
+    Effect.gen(function* () {
+      const random = makeRandom(77)
+      const { active, passive } = yield* makeLinks({ latency: "7 millis" })
+      const count = 200
+      const pump = Effect.fnUntraced(function* (link: FrameLink) {
+        for (let index = 0; index < count; index++) {
+          yield* link.send(frame(index))
+          yield* Effect.sleep(random(5))
+        }
+      })
+      const atActive = yield* collect(active)
+      const atPassive = yield* collect(passive)
+      yield* Effect.forkScoped(Effect.all([pump(active), pump(passive)], { concurrency: "unbounded" }))
+      yield* TestClock.adjust("2 seconds")
+      const expected = Array.from({ length: count }, (_, index) => index)
+      assert.deepStrictEqual(atActive.seen, expected)
+      assert.deepStrictEqual(atPassive.seen, expected)
     })
   )
 

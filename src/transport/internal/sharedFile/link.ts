@@ -85,10 +85,10 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
     })
   }
 
-  /** The peer has closed, or somebody removed the directory. */
+  /** The peer has closed, or somebody removed the directory. After an end of our own the marker is ours. */
   const lookForEnd = Effect.gen(function* () {
-    const isMarked = (yield* Files.status(marker)) !== undefined
-    isPeerClosed ||= isMarked || (yield* Files.status(directory)) === undefined
+    const isOver = (yield* Files.status(marker)) !== undefined || (yield* Files.status(directory)) === undefined
+    isPeerClosed ||= isOver && ended === undefined
   }).pipe(Effect.ignore)
 
   const watchLease = Effect.gen(function* () {
