@@ -92,8 +92,10 @@ const roundHeaders = (model: FLModel): Result.Result<ReadonlyArray<readonly [str
   return Result.succeed(headers)
 }
 
-const notARound = (name: string, value: unknown): Result.Result<never, ModelError> =>
-  invalid(name, `${name} is ${typeof value === "number" ? value : `a ${typeof value}`}, not an int from 0`)
+const notARound = (name: string, value: unknown): Result.Result<never, ModelError> => {
+  const found = value instanceof Float ? `the float ${value.value}` : typeof value === "number" ? value : typeof value
+  return invalid(name, `${name} is ${found}, not an int from 0`)
+}
 
 // --- from the wire ---
 

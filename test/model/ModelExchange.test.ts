@@ -186,12 +186,12 @@ describe("ModelExchange.fromShareable", () => {
     [
       "a round that is a float",
       dxo([["kind", weights]], [["start_round", new Float(1)]]),
-      /^InvalidModel: start_round is a object/
+      /^InvalidModel: start_round is the float 1,/
     ],
     [
       "a round that is a bool",
       dxo([["kind", weights]], [["start_round", true]]),
-      /^InvalidModel: start_round is a boolean/
+      /^InvalidModel: start_round is boolean/
     ]
   ])("refuses %s", (_, shareable, expected) => {
     assert.match(refusal(ModelExchange.fromShareable(shareable)), expected)
