@@ -46,7 +46,7 @@ export class TrainerSession extends Context.Service<
     /** Sends a return code instead of a model: the task failed here, and the service should know. */
     readonly sendFailure: (returnCode: string) => Effect.Effect<void, TrainerError>
     /** Sends an analytics record, one way: arrival and order are not promised. */
-    readonly log: (record: Analytics.LogInput) => Effect.Effect<void>
+    readonly log: (record: Analytics.AnalyticsRecord) => Effect.Effect<void>
     /** Gives up the task last received. */
     readonly clear: Effect.Effect<void>
     /** Waits for the next task and says whether there is one. */
@@ -165,13 +165,13 @@ export const make = (
     sendFailure: Effect.fn("TrainerSession.sendFailure")(function* (returnCode: string) {
       yield* submit(() => Result.succeed(new Shareable([[Header.returnCode, returnCode]])))
     }),
-    log: Effect.fn("TrainerSession.log")(function* (record: Analytics.LogInput) {
+    log: Effect.fn("TrainerSession.log")(function* (record: Analytics.AnalyticsRecord) {
       const body = Analytics.toLog(binding.sessionId, record)
       yield* Result.isFailure(body)
-        ? Effect.logWarning(`log record "${record.key}" not sent: ${body.failure.message}`)
+        ? Effect.logWarning(`log record "${record.tag}" not sent: ${body.failure.message}`)
         : state.cell
             .send(binding.cjFqcn, ClientApi.Topic.log, body.success, { optional: true, secure: state.secure })
-            .pipe(Effect.catch((error) => Effect.logWarning(`log record "${record.key}" not sent: ${error.message}`)))
+            .pipe(Effect.catch((error) => Effect.logWarning(`log record "${record.tag}" not sent: ${error.message}`)))
     }),
     clear: Effect.sync(() => {
       current = undefined

@@ -1,0 +1,89 @@
+/**
+ * Everything a cell needs below it, inside one process: links, locks, files and ids without a socket, a disk or chance.
+ *
+ * Under a TestClock all of it moves only when the test moves the clock. Ids come from a seed, and so do faults, so that
+ * one seed and one commit make one run.
+ *
+ * @since 0.1.0
+ */
+import { Duration, Effect, Layer, Random } from "effect"
+import { SecureRandom } from "effect/crypto"
+import { FileLock } from "../platform/FileLock.ts"
+import { PrivateFiles } from "../platform/PrivateFiles.ts"
+import type { Drivers } from "../transport/Drivers.ts"
+import * as MemoryDriver from "../transport/MemoryDriver.ts"
+
+/**
+ * @category models
+ * @since 0.1.0
+ */
+export interface NetworkOptions extends MemoryDriver.NetworkOptions {
+  /** The seed of all ids. Default 1. */
+  readonly seed?: number
+}
+
+/** Ids need to differ, not to be secret: a generator of 32 bits, seeded, by Vigna's splitmix. */
+const seededBytes = (seed: number) => {
+  let state = seed >>> 0
+  const next = () => {
+    state = (state + 0x9e3779b9) >>> 0
+    let z = state
+    z = Math.imul(z ^ (z >>> 16), 0x85ebca6b)
+    z = Math.imul(z ^ (z >>> 13), 0xc2b2ae35)
+    return (z ^ (z >>> 16)) & 0xff
+  }
+  return (size: number) => Uint8Array.from({ length: size }, next)
+}
+
+/**
+ * A network with the driver `memory`, and in-memory locks and files.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layer = (
+  options: NetworkOptions = {}
+): Layer.Layer<Drivers | FileLock | PrivateFiles | SecureRandom.SecureRandom> =>
+  Layer.mergeAll(
+    MemoryDriver.layer(options),
+    Layer.provideMerge(FileLock.layerMemory, PrivateFiles.layerMemory),
+    Layer.sync(SecureRandom.SecureRandom, () => SecureRandom.make(seededBytes(options.seed ?? 1)))
+  )
+
+/**
+ * How often what goes wrong. Probabilities are per frame, from 0 to 1.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface FaultRates {
+  readonly seed: number
+  readonly drop?: number
+  /** Cuts the connection; the frame is lost with it. */
+  readonly cut?: number
+  /** Holds a frame back, alone, for up to `maxDelay`. */
+  readonly delay?: number
+  readonly maxDelay?: Duration.Input
+}
+
+/**
+ * Faults drawn from a seed, for simulations.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const seededFaults = (rates: FaultRates): MemoryDriver.Faults => {
+  const { cut = 0, delay = 0, drop = 0, seed } = rates
+  const longest = Duration.toMillis(Duration.fromInputUnsafe(rates.maxDelay ?? "1 second"))
+  return {
+    onFrame: ({ from, index, link }) =>
+      Effect.gen(function* () {
+        const draw = yield* Random.next
+        if (draw < drop) return "drop" as const
+        if (draw < drop + cut) return "close" as const
+        if (draw < drop + cut + delay) return { delay: Duration.millis((yield* Random.next) * longest) }
+        return "deliver" as const
+        // A generator of its own for each frame: what one end sends does not move the draws of the other.
+      }).pipe(Random.withSeed(`${seed}/${link}/${from}/${index}`))
+  }
+}
