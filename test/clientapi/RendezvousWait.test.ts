@@ -265,40 +265,17 @@ describe("Rendezvous.wait", () => {
     }).pipe(Effect.provide(layer))
   })
 
-  const wrong: ReadonlyArray<readonly [string, unknown]> = [
-    ["schema_version", 2],
-    ["schema_version", "1"],
-    ["schema_version", true],
-    ["instance_id", ""],
-    ["instance_id", 5],
-    ["attach_id", "t2"],
-    ["site_name", "site-2"],
-    ["site_name", null],
-    ["cj_fqcn", ""],
-    ["cj_fqcn", "site-1"],
-    ["cj_fqcn", "site-2.job-1"],
-    ["cj_fqcn", "site-1.job 1"],
-    ["trainer_fqcn", "site-1.-client_api_t2"],
-    ["trainer_fqcn", undefined],
-    ["connect_url", ""],
-    ["connect_url", "tcp://h:1"],
-    ["connect_url", "shared-file://1/a"],
-    ["connect_url", "SHARED-FILE://0/shared/lst_0123abcd"],
-    ["connection_security", "mtls"]
-  ]
-
-  it.effect.each(wrong)("fails at once for a record whose %s is %j", ([field, value]) =>
+  it.effect("fails at once for a record that breaks a rule", () =>
     Effect.gen(function* () {
       yield* published
       const files = yield* PrivateFiles
       const { bytes } = yield* files.read(`${claimed}/endpoint.json`)
-      const record = { ...JSON.parse(new TextDecoder().decode(bytes)), [field]: value }
+      const record = { ...JSON.parse(new TextDecoder().decode(bytes)), attach_id: "t2" }
       yield* files.write(`${claimed}/endpoint.json`, JSON.stringify(record), { mode: 0o660 })
       const found = yield* reason(Rendezvous.wait(key))
-      assert.strictEqual(found._tag, "RecordInvalid")
+      assert(found._tag === "RecordInvalid" && found.field === "attach_id")
       assert.include(found.message, `${claimed}/endpoint.json`)
-      // A clear URL of another scheme is noticed by its missing security.
-      assert(found._tag === "RecordInvalid" && [field, "connection_security"].includes(found.field), found.message)
+      assert.include(found.message, '"t2"')
     }).pipe(Effect.provide(memory))
   )
 
@@ -343,19 +320,6 @@ describe("Rendezvous.wait", () => {
       Effect.onError(() => Effect.sync(() => console.error(`seed ${seed}`)))
     )
   })
-
-  it.effect("takes a record without connection_security for clear", () =>
-    Effect.gen(function* () {
-      yield* published
-      const files = yield* PrivateFiles
-      const { bytes } = yield* files.read(`${claimed}/endpoint.json`)
-      for (const security of [undefined, null]) {
-        const record = { ...JSON.parse(new TextDecoder().decode(bytes)), connection_security: security }
-        yield* files.write(`${claimed}/endpoint.json`, JSON.stringify(record), { mode: 0o660 })
-        assert.strictEqual((yield* Rendezvous.wait({ ...key, timeout: 0 })).connectionSecurity, "clear")
-      }
-    }).pipe(Effect.provide(memory))
-  )
 
   it.effect.each([
     ["shared-file://0/elsewhere/lst_0123abcd"],
