@@ -9,7 +9,7 @@ import type { Codec, ReferenceSink } from "../../src/fobs/Fobs.ts"
 import { DownloadRef } from "../../src/fobs/Values.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
-import { chat, echo, makeFamily, until } from "./support.ts"
+import { chat, echo, makeFamily, settle, until } from "./support.ts"
 
 const T = "site-1.-client_api_t"
 const modes = ["plain", "stream"] as const
@@ -100,7 +100,7 @@ describe("requests", () => {
         const again = yield* Effect.forkChild(
           job.cell.request("site-1", chat("slow"), 2, { timeout: "3001 millis", mode })
         )
-        yield* TestClock.adjust(0)
+        yield* settle
         yield* TestClock.adjust("3 seconds")
         assert.strictEqual((yield* Fiber.join(again)).payload, 2)
       })
@@ -155,7 +155,7 @@ describe("requests", () => {
         yield* parent.cell.handle(chat("slow"), () => Effect.never)
         yield* parent.cell.handle(chat("echo"), echo)
         yield* Effect.forkChild(job.cell.request("site-1", chat("slow"), 1, { timeout: "1 hour", mode }))
-        yield* TestClock.adjust(0)
+        yield* settle
         const reply = yield* job.cell.request("site-1", chat("echo"), 2, { timeout: "1 second", mode })
         assert.strictEqual(reply.payload, 2)
       })
@@ -166,7 +166,7 @@ describe("requests", () => {
         const { job, parent } = yield* makeFamily()
         yield* parent.cell.handle(chat("slow"), (request) => Effect.delay(echo(request), "1 second"))
         const fiber = yield* Effect.forkChild(job.cell.request("site-1", chat("slow"), 1, { timeout: "1 hour", mode }))
-        yield* TestClock.adjust(0)
+        yield* settle
         yield* Fiber.interrupt(fiber)
         yield* TestClock.adjust("2 seconds")
         yield* parent.cell.flush("site-1.job")
@@ -313,14 +313,14 @@ describe("handlers", () => {
       yield* parent.cell.handle(chat("slow"), (request) => Effect.delay(echo(request), "3 seconds"))
       yield* job.cell.send("site-1", chat("log"), "hello", { headers: new Map([["x", 1]]) })
       yield* parent.cell.flush("site-1.job")
-      yield* TestClock.adjust(0)
+      yield* settle
       assert.deepStrictEqual(
         got.map(({ address, headers, origin, payload }) => [origin, address, payload, headers.get("x")]),
         [["site-1.job", chat("log"), "hello", 1]]
       )
       for (const mode of modes) {
         yield* Effect.forkChild(job.cell.request("site-1", chat("slow"), 1, { timeout: "1 hour", mode }))
-        yield* TestClock.adjust(0)
+        yield* settle
         yield* TestClock.adjust("1 second")
         const flushed = yield* Effect.forkChild(parent.cell.flush("site-1.job"))
         yield* TestClock.adjust("1999 millis")

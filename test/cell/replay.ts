@@ -13,6 +13,7 @@ import { Float } from "../../src/fobs/Values.ts"
 import { Drivers, type FrameLink } from "../../src/transport/Drivers.ts"
 import * as Frame from "../../src/transport/Frame.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
+import { settle as quiet } from "./support.ts"
 
 // ---- What the fixtures hold (test/fixtures/cellnet/README.md).
 
@@ -564,7 +565,7 @@ export const replay = Effect.fnUntraced(function* (name: string, me: string, opt
       }
       yield* puppets.get(frame.from)?.say(translate(decoded) as Map<string, unknown>, bodyOf(fixture, frame)) ??
         Effect.void
-      yield* TestClock.adjust(0)
+      yield* quiet
     }
   }
   yield* TestClock.adjust("5 millis")

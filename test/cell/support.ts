@@ -62,3 +62,6 @@ export const makeFamily = Effect.fnUntraced(function* (
   }
   return { ...world, parent, job, trainer }
 })
+
+/** Lets everything run that needs no time; `TestClock.adjust(0)` yields only a few times. */
+export const settle = Effect.repeat(Effect.yieldNow, { times: 100 })
