@@ -67,7 +67,10 @@ export const dump = Effect.fn("dump")(function* ({ files, json, reencode }: Dump
 export const command = Command.make(
   "dump",
   {
-    json: Flag.Boolean("json").pipe(Flag.withDescription("Print the canonical description as JSON, one line a file")),
+    json: Flag.Boolean("json").pipe(
+      Flag.withDefault(false),
+      Flag.withDescription("Print the canonical description as JSON, one line a file")
+    ),
     reencode: Flag.String("reencode").pipe(
       Flag.withMetavar("folder"),
       Flag.withDescription("Write each value, encoded again, to this folder under the same name"),

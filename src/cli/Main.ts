@@ -4,7 +4,7 @@
  * @since 0.1.0
  */
 import { Cause, Console, Effect, Layer } from "effect"
-import { CliError, CliOutput, Command } from "effect/cli"
+import { CliConfig, CliError, CliOutput, Command, GlobalFlag } from "effect/cli"
 import * as Dump from "./Dump.ts"
 import { Failure } from "./internal/Failure.ts"
 import { layerLogger, type Screen } from "./internal/Screen.ts"
@@ -20,6 +20,10 @@ export const command = Command.make("fl-attach").pipe(
   Command.withDescription("Federated learning with trainers that others started, by NVFlare's Client API Attach"),
   Command.withSubcommands([Serve.command, Probe.command, Dump.command])
 )
+
+const globalFlags = CliConfig.layer({
+  builtIns: [GlobalFlag.Help, GlobalFlag.Version, GlobalFlag.Completions, GlobalFlag.LogLevel]
+})
 
 /** Wrong usage in one line; the whole help is one flag away. */
 const presenter: CliOutput.Presenter = {
@@ -54,5 +58,5 @@ export const run = (args: ReadonlyArray<string>): Effect.Effect<number, never, C
       (cause) => exitCode(Cause.squash(cause))
     ),
     Effect.orDie,
-    Effect.provide(Layer.mergeAll(CliOutput.layerPresenter(presenter), layerLogger))
+    Effect.provide(Layer.mergeAll(CliOutput.layerPresenter(presenter), layerLogger, globalFlags))
   )

@@ -50,6 +50,7 @@ const flags = {
     Flag.optional
   ),
   allowReconnect: Flag.Boolean("allow-reconnect").pipe(
+    Flag.withDefault(false),
     Flag.withDescription("Wait for a lost trainer to be started again")
   ),
   retryRounds: Flag.Int("retry-rounds").pipe(
@@ -99,6 +100,7 @@ export const serve = Effect.fn("serve")(function* (options: ServeOptions) {
       `waiting for ${plural(backends.length, "trainer")} (${options.attachIds.join(", ")}) of site ${options.site} in ${sharedDir}`
     )
     if (!Arr.isReadonlyArrayNonEmpty(backends)) return yield* failed("there is no trainer")
+    yield* Rounds.awaitTrainers(backends)
     const trained = yield* Rounds.run({
       trainers: backends,
       model,

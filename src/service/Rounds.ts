@@ -3,9 +3,9 @@
  *
  * @since 0.1.0
  */
-import { Clock, Data, Deferred, Duration, Effect, Fiber, Result } from "effect"
+import { Clock, Data, Deferred, Duration, Effect, Fiber, Result, Stream } from "effect"
 import type { AttachBackend } from "../attach/AttachBackend.ts"
-import { type AttachError, attachError, EncodeFailed, TaskFailed } from "../attach/AttachError.ts"
+import { type AttachError, attachError, BackendClosed, EncodeFailed, TaskFailed } from "../attach/AttachError.ts"
 import { FLModel } from "../model/FLModel.ts"
 import * as ModelExchange from "../model/ModelExchange.ts"
 import type { Shareable } from "../model/Shareable.ts"
@@ -67,6 +67,30 @@ export interface RoundsOptions<R = never> {
   readonly retryRounds?: number
   readonly onEvent?: (event: RoundEvent) => Effect.Effect<void, never, R>
 }
+
+/**
+ * Waits until all trainers have attached; fails as soon as one of them can't any more.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const awaitTrainers = Effect.fn("Rounds.awaitTrainers")(function* (
+  trainers: ReadonlyArray<Trainer>
+): Effect.fn.Return<void, AttachError> {
+  yield* Effect.forEach(trainers, attached, { concurrency: "unbounded", discard: true })
+})
+
+const attached = ({ attachId, sessionChanges }: Trainer) =>
+  sessionChanges.pipe(
+    Stream.mapEffect((state) => {
+      if (state._tag === "Failed") return Effect.fail(attachError(state.reason))
+      if (state._tag !== "Closed") return Effect.succeed(state._tag === "Ready")
+      const message = `the backend of trainer "${attachId}" was closed before the trainer attached`
+      return Effect.fail(attachError(new BackendClosed({ attachId, message })))
+    }),
+    Stream.takeUntil((isReady) => isReady),
+    Stream.runDrain
+  )
 
 /**
  * Federated averaging: each round sends the global model to all trainers at the same time and makes the next one of
