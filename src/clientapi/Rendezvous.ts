@@ -8,16 +8,15 @@
  * @since 0.1.0
  */
 import * as NodePath from "node:path"
-import { Data, Duration, Effect, Option, Predicate, Ref, Result, Schedule, type Scope } from "effect"
+import { Duration, Effect, Option, Predicate, Ref, Result, Schedule, type Scope } from "effect"
 import * as SecureRandom from "effect/crypto/SecureRandom"
 import { FileError } from "../platform/FileError.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import type { FileLockError } from "../platform/FileLockError.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
-import { type EndpointRecord, endpointRecordJson, parseEndpointRecord, sortedJson } from "./EndpointRecord.ts"
+import { type EndpointRecord, endpointRecordJson, sortedJson } from "./EndpointRecord.ts"
 import {
   checkDirectory,
-  checkFile,
   checkListener,
   checkPrivate,
   checkRoot,
@@ -30,11 +29,12 @@ import {
   type RendezvousKey,
   type RendezvousPaths
 } from "./internal/rendezvousPaths.ts"
+import { find, makeProbe, type NotYet, notYet } from "./internal/rendezvousReader.ts"
+import { checkRecord, readObject } from "./internal/rendezvousRecords.ts"
 import {
   ClaimHeld,
   ClaimLost,
   NotPublished,
-  RecordInvalid,
   type RendezvousError,
   RendezvousIo,
   rendezvousError
@@ -247,26 +247,6 @@ const lostBy = (paths: RendezvousPaths, error: FileError | RendezvousError): Ren
   return isMissing(error) ? claimLost(paths, "has no owner.json any more") : fromFileError(error)
 }
 
-const checkRecord = (paths: RendezvousPaths, record: Readonly<Record<string, unknown>>) =>
-  Effect.fromResult(
-    Result.mapError(parseEndpointRecord(record, paths), ({ field, value, message }) =>
-      rendezvousError(
-        new RecordInvalid({ path: paths.endpoint, field, value, message: `the record ${paths.endpoint}: ${message}` })
-      )
-    )
-  )
-
-/** The JSON object of a private regular file; `undefined` where its content is none. */
-const readObject = Effect.fnUntraced(function* (
-  files: Files,
-  path: string
-): Effect.fn.Return<Readonly<Record<string, unknown>> | undefined, FileError | RendezvousError> {
-  const { info, bytes } = yield* files.read(path)
-  yield* checkPrivate("path", path, info, "file")
-  const json = Result.try((): unknown => JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes)))
-  return Result.isSuccess(json) && Predicate.isObject(json.success) ? json.success : undefined
-})
-
 /**
  * How a trainer waits.
  *
@@ -283,11 +263,6 @@ const pollInterval = "200 millis"
 /** The last try may itself meet a file system that doesn't answer. */
 const lastTryLimit = "5 seconds"
 
-/** Why a try found nothing, with nothing being wrong. */
-class NotYet extends Data.TaggedError("NotYet")<{ readonly obstacle: string; readonly isOdd: boolean }> {}
-
-const notYet = (obstacle: string, isOdd = false) => new NotYet({ obstacle, isOdd })
-
 /**
  * Waits for a live service to publish itself, by a look every 0.2 s: network file systems tell nobody of changes. What
  * is missing, half written or left by a dead owner is waited for; what is unsafe or breaks the record's rules fails at
@@ -303,7 +278,9 @@ export const wait = Effect.fn("Rendezvous.wait")(function* (
   const locks = yield* FileLock
   const paths = yield* pathsOf(options)
   const obstacle = yield* Ref.make("there was no time to look")
-  const look = find(files, locks, paths).pipe(Effect.tapErrorTag("NotYet", (error) => note(paths, obstacle, error)))
+  const look = find(files, yield* makeProbe(locks, paths), paths).pipe(
+    Effect.tapErrorTag("NotYet", (error) => note(paths, obstacle, error))
+  )
   const silence = "the file system does not answer"
   const lastLook = Effect.timeoutOrElse(look, {
     duration: lastTryLimit,
@@ -336,41 +313,6 @@ const notPublished = ({ root, siteName, attachId, timeout }: WaitOptions, obstac
     })
   )
 }
-
-/**
- * A failure to read that time may mend. Also a refusal: a directory that another user is just making has not its final
- * mode at first.
- */
-const patient = <A, R>(
-  self: Effect.Effect<A, FileError | RendezvousError, R>
-): Effect.Effect<A, RendezvousError | NotYet, R> =>
-  Effect.mapError(self, (error) => {
-    if (!(error instanceof FileError)) return error
-    return error.reason._tag === "FileUnsafe" ? fromFileError(error) : notYet(error.message, !isMissing(error))
-  })
-
-/** One look, in the reference's order (docs/wire/attach.md, section 10.5). */
-const find = Effect.fnUntraced(function* (
-  files: Files,
-  locks: FileLock["Service"],
-  paths: RendezvousPaths
-): Effect.fn.Return<EndpointRecord, RendezvousError | NotYet> {
-  yield* patient(checkRoot(files, paths.root))
-  for (const path of [...paths.parents, paths.claim]) yield* patient(checkDirectory(files, "path", path))
-  yield* patient(checkFile(files, "path", paths.lock))
-  const owner = yield* patient(readObject(files, paths.owner))
-  const json = yield* patient(readObject(files, paths.endpoint))
-  if (owner === undefined) return yield* notYet(`${paths.owner} is no JSON object`)
-  if (json === undefined || Object.keys(json).length === 0) return yield* notYet(`${paths.endpoint} is no JSON object`)
-  const record = yield* checkRecord(paths, json)
-  if (owner.instance_id !== record.instanceId) return yield* notYet(`${paths.endpoint} is of a former owner`)
-  yield* patient(checkListener(files, paths.root, record.connectUrl))
-  const isLive = yield* Effect.mapError(locks.isLocked(paths.lock), probeFailed)
-  return isLive ? record : yield* notYet(`the service that published ${paths.endpoint} has died`)
-})
-
-const probeFailed = (error: FileLockError): RendezvousError | NotYet =>
-  error.reason._tag === "LockIo" && error.isRetryable ? notYet(error.message) : fromLockError(error)
 
 /**
  * Whether a directory may be a rendezvous root, before anything is made in it. Fails with `RootUnsafe`, or with

@@ -164,9 +164,11 @@ describe.skipIf(!hasFlock)("Rendezvous.claim on real files", () => {
       NodeFs.chmodSync(root, 0o777)
       const open = yield* claim
       assert.strictEqual(open._tag, "RootUnsafe")
+      assert.deepStrictEqual(yield* reason(Rendezvous.checkSharedRoot(root)), open)
       assert.include(open.message, `${root} is writable for all users (mode 0777, owner uid ${process.getuid?.()})`)
       assert.deepStrictEqual(list(root), ["lst_0123abcd"])
       NodeFs.chmodSync(root, 0o770)
+      yield* Rendezvous.checkSharedRoot(root)
       const elsewhere = yield* tempDirectory
       for (const path of [`${root}/.nvflare`, `${root}/.nvflare/client_api_attach`, site, claimed]) {
         NodeFs.mkdirSync(path)

@@ -29,6 +29,25 @@ const published = Effect.gen(function* () {
   return { claim, connectUrl }
 })
 
+/** As `prepare`, with all that is above a claim, for locks that make no file. */
+const prepareAll = Effect.gen(function* () {
+  const files = yield* PrivateFiles
+  const connectUrl = yield* prepare
+  for (const path of [`${root}/.nvflare`, `${root}/.nvflare/client_api_attach`, site]) {
+    yield* files.makeDirectory(path, 0o770)
+  }
+  yield* files.write(`${site}/.t1.lock`, "", { mode: 0o660 })
+  return connectUrl
+})
+
+/** Files in memory, and locks that are all granted and whose probe is given. */
+const probing = (isLocked: Effect.Effect<boolean, FileLockError>) =>
+  Layer.mergeAll(
+    PrivateFiles.layerMemory,
+    SecureRandom.layerWebCrypto,
+    Layer.mock(FileLock, { tryLock: (path) => Effect.succeed({ path }), isLocked: () => isLocked })
+  )
+
 const isPending = (fiber: Fiber.Fiber<unknown, unknown>) => fiber.pollUnsafe() === undefined
 
 describe("Rendezvous.wait", () => {
@@ -146,11 +165,7 @@ describe("Rendezvous.wait", () => {
       lstat: (path) => (path === claimed ? Effect.never : files.lstat(path))
     }))
     return Effect.gen(function* () {
-      yield* prepare
-      const files = yield* PrivateFiles
-      for (const path of [`${root}/.nvflare`, `${root}/.nvflare/client_api_attach`, site]) {
-        yield* files.makeDirectory(path, 0o770)
-      }
+      yield* prepareAll
       const fiber = yield* Effect.forkChild(reason(Rendezvous.wait({ ...key, timeout: "10 seconds" })))
       yield* TestClock.adjust(14_999)
       assert.isTrue(isPending(fiber))
@@ -224,6 +239,37 @@ describe("Rendezvous.wait", () => {
       assert.strictEqual((yield* Rendezvous.wait({ ...key, timeout: 0 })).instanceId, claim.instanceId)
     }).pipe(Effect.provide(memory))
   )
+
+  it.effect("probes the lock of a dead owner only every five seconds, and a new owner's at once", () => {
+    const probes = { count: 0, live: false }
+    const layer = probing(
+      Effect.sync(() => {
+        probes.count++
+        return probes.live
+      })
+    )
+    return Effect.gen(function* () {
+      const connectUrl = yield* prepareAll
+      const publish = Effect.gen(function* () {
+        const claim = yield* Rendezvous.claim(key)
+        yield* claim.publish({ cjFqcn: "site-1.job-1", connectUrl })
+        return claim
+      })
+      yield* publish
+      const fiber = yield* Effect.forkChild(Rendezvous.wait(key), { startImmediately: true })
+      yield* TestClock.adjust(4_999)
+      assert.strictEqual(probes.count, 1)
+      yield* TestClock.adjust(1)
+      assert.strictEqual(probes.count, 2)
+      yield* TestClock.adjust(1_000)
+      assert.strictEqual(probes.count, 2)
+      probes.live = true
+      const next = yield* publish
+      yield* TestClock.adjust(200)
+      assert.strictEqual((yield* Fiber.join(fiber)).instanceId, next.instanceId)
+      assert.strictEqual(probes.count, 3)
+    }).pipe(Effect.provide(layer))
+  })
 
   const unsafe: ReadonlyArray<readonly [string, "directory" | "file", number, string]> = [
     [root, "directory", 0o772, "RootUnsafe"],
@@ -347,34 +393,19 @@ describe("Rendezvous.wait", () => {
     }).pipe(Effect.provide(memory))
   )
 
-  const probing = (lockError: FileLockError["reason"]) =>
-    Layer.mergeAll(
-      PrivateFiles.layerMemory,
-      SecureRandom.layerWebCrypto,
-      Layer.mock(FileLock, {
-        tryLock: (path) => Effect.succeed({ path }),
-        isLocked: () => Effect.fail(new FileLockError({ reason: lockError }))
-      })
-    )
-
   it.effect("fails at once where the lock can't be probed for good, and tries again otherwise", () =>
     Effect.gen(function* () {
-      const at = (reasonOf: FileLockError["reason"]) =>
+      const at = (lockError: FileLockError["reason"]) =>
         Effect.gen(function* () {
-          yield* prepare
-          const files = yield* PrivateFiles
-          yield* files.makeDirectory(`${root}/.nvflare`, 0o770)
-          yield* files.makeDirectory(`${root}/.nvflare/client_api_attach`, 0o770)
-          yield* files.makeDirectory(site, 0o770)
-          yield* files.write(`${site}/.t1.lock`, "", { mode: 0o660 })
+          const connectUrl = yield* prepareAll
           const claim = yield* Rendezvous.claim(key)
-          yield* claim.publish({ cjFqcn: "site-1.job-1", connectUrl: `shared-file://0${root}/lst_0123abcd` })
+          yield* claim.publish({ cjFqcn: "site-1.job-1", connectUrl })
           const fiber = yield* Effect.forkChild(reason(Rendezvous.wait({ ...key, timeout: "2 seconds" })))
           yield* TestClock.adjust("1 second")
           const isAtOnce = !isPending(fiber)
           yield* TestClock.adjust("1 second")
           return [isAtOnce, (yield* Fiber.join(fiber))._tag]
-        }).pipe(Effect.provide(probing(reasonOf), { local: true }))
+        }).pipe(Effect.provide(probing(Effect.fail(new FileLockError({ reason: lockError }))), { local: true }))
       const lock = `${site}/.t1.lock`
       const io = (code: string) => new LockIo({ path: lock, code, message: code })
       assert.deepStrictEqual(yield* at(io("EACCES")), [true, "RendezvousIo"])
