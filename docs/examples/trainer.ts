@@ -5,7 +5,7 @@
  *
  * Put your own model in place of `train`; the rest stays.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect, References } from "effect"
 import { AnalyticsRecord, FLModel, NdArray, NodeAttach } from "fl-attach"
 import { Trainer, TrainerProfile, TrainerSession } from "fl-attach/trainer"

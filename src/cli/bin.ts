@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { NodeServices } from "@effect/platform-node"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Effect, Layer } from "effect"
 import { runMain, teardown } from "./internal/runMain.ts"
 import { Screen } from "./internal/Screen.ts"

@@ -3,7 +3,7 @@
  *
  * @since 0.1.0
  */
-import { NodeFileSystem } from "@effect/platform-node"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
 import { type FileSystem, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AttachError } from "../attach/AttachError.ts"

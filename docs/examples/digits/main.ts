@@ -8,7 +8,8 @@
  */
 import * as NodePath from "node:path"
 import { fileURLToPath } from "node:url"
-import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Clock, Console, Duration, Effect, FileSystem, Layer, References } from "effect"
 import { ChildProcess, type ChildProcessSpawner } from "effect/process"
 import { AttachFleet, FLModel, NdArray, NodeAttach, Rounds } from "fl-attach"
