@@ -1,10 +1,25 @@
 import { defineConfig } from "vitest/config"
 
+const resolve = { conditions: ["fl-attach-source"] }
+
 export default defineConfig({
-  resolve: { conditions: ["fl-attach-source"] },
   test: {
-    include: ["test/**/*.test.ts"],
-    exclude: ["test/interop/**"],
-    testTimeout: 30_000
+    projects: [
+      {
+        resolve,
+        test: { name: "unit", include: ["test/**/*.test.ts"], testTimeout: 30_000 }
+      },
+      {
+        resolve,
+        // Python peers: each file drives processes and folders of its own, one at a time.
+        test: {
+          name: "interop",
+          include: ["test/interop/**/*.interop.ts"],
+          globalSetup: "test/interop/python.ts",
+          fileParallelism: false,
+          testTimeout: 120_000
+        }
+      }
+    ]
   }
 })

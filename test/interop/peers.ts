@@ -1,0 +1,113 @@
+/**
+ * Starts the peers of an interop test, ours and Python's, as processes of their own.
+ */
+import { type ChildProcess, spawn } from "node:child_process"
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect } from "effect"
+import { inject } from "vitest"
+
+export const python = inject("python")
+
+const root = join(import.meta.dirname, "../..")
+const command = ["--conditions=fl-attach-source", join(root, "src/cli/bin.ts")]
+
+/** A process that has ended. */
+export interface Ended {
+  readonly code: number | null
+  readonly out: string
+  readonly err: string
+}
+
+export interface Peer {
+  readonly process: ChildProcess
+  readonly ended: Effect.Effect<Ended>
+  /** Ends when a line of the output contains the text. */
+  readonly says: (text: string) => Effect.Effect<void>
+}
+
+/** Starts a process; it is killed, by its own pid, when the Scope closes before it has ended. */
+export const start = (file: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
+  Effect.acquireRelease(
+    Effect.sync((): Peer => {
+      const child = spawn(file, args, { cwd: root, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+      let out = ""
+      let err = ""
+      const watchers = new Set<() => void>()
+      child.stdout.on("data", (chunk) => {
+        out += chunk
+        for (const watcher of watchers) watcher()
+      })
+      child.stderr.on("data", (chunk) => {
+        err += chunk
+        for (const watcher of watchers) watcher()
+      })
+      const exit = new Promise<Ended>((resolve) => child.on("close", (code) => resolve({ code, out, err })))
+      return {
+        process: child,
+        ended: Effect.promise(() => exit),
+        says: (text) =>
+          Effect.callback<void>((resume) => {
+            const look = () => {
+              if (!out.includes(text) && !err.includes(text)) return
+              watchers.delete(look)
+              resume(Effect.void)
+            }
+            watchers.add(look)
+            look()
+          })
+      }
+    }),
+    (peer) =>
+      Effect.gen(function* () {
+        if (peer.process.exitCode === null && peer.process.signalCode === null) peer.process.kill("SIGKILL")
+        yield* peer.ended
+      })
+  )
+
+/** Our own command. */
+export const flAttach = (...args: ReadonlyArray<string>) => start(process.execPath, [...command, ...args])
+
+/** A script of test/interop/peers. */
+export const peer = (script: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
+  start(python, [join(import.meta.dirname, "peers", script), ...args], env)
+
+/** A snippet of Python; succeeds with what it prints. */
+export const runPython = (code: string, ...args: ReadonlyArray<string>) =>
+  Effect.scoped(
+    Effect.gen(function* () {
+      const { code: exit, err, out } = yield* (yield* start(python, ["-c", code, ...args])).ended
+      return exit === 0 ? out.trim() : yield* Effect.die(new Error(`python ended with ${exit}: ${err}`))
+    })
+  )
+
+/** A folder that goes with the Scope. */
+export const folder = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "fl-attach-interop-"))),
+  (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
+)
+
+export const writeProfile = (path: string, attachId: string, rendezvousDir: string) =>
+  Effect.sync(() =>
+    writeFileSync(
+      path,
+      JSON.stringify({
+        schema_version: 1,
+        execution_mode: "attach",
+        attach_id: attachId,
+        site_name: "site-1",
+        rendezvous_dir: rendezvousDir,
+        job_wait_timeout: 60
+      })
+    )
+  )
+
+/** The JSON lines of a text. */
+export const jsonLines = (text: string): ReadonlyArray<Record<string, unknown>> =>
+  text
+    .split("\n")
+    .filter((line) => line.startsWith("{"))
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+
+export const readLines = (path: string) => Effect.sync(() => jsonLines(readFileSync(path, "utf8")))
