@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Layer, Result, Scope } from "effect"
+import { Effect, Exit, Fiber, Layer, Metric, Result, Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
 import type { CellRequest, GuardRule } from "../../src/cell/Cell.ts"
@@ -10,8 +10,9 @@ import { DownloadRef } from "../../src/fobs/Values.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import { chat, echo, makeFamily, settle, until } from "./support.ts"
+import { freshSeed, seeded } from "./wire.ts"
 
-const T = "site-1.-client_api_t"
+const trainerName = "site-1.-client_api_t"
 const modes = ["plain", "stream"] as const
 
 /** The tag of the reason of a failed request. */
@@ -53,8 +54,8 @@ describe("requests", () => {
         }
         const routes = [
           [job, "site-1"],
-          [parent, T],
-          [job, T],
+          [parent, trainerName],
+          [job, trainerName],
           [job, "site-1.job"]
         ] as const
         for (const [from, target] of routes) {
@@ -406,6 +407,28 @@ describe("the guard", () => {
     })
   )
 
+  it.effect("counts what it refuses, by origin and address", () =>
+    Effect.gen(function* () {
+      const { job, parent } = yield* makeFamily()
+      yield* parent.cell.guard(byTopic("counted", "refuse"))
+      yield* Effect.forkChild(job.cell.send("site-1", chat("counted"), 1))
+      yield* job.cell.request("site-1", chat("counted"), 1, { timeout: "1 second", mode: "plain" })
+      yield* settle
+      const counted = (yield* Metric.snapshot).filter(
+        ({ attributes, id }) => id === "fl_attach_cell_refused" && attributes?.topic === "counted"
+      )
+      assert.deepStrictEqual(
+        counted.map(({ attributes, state }) => [attributes, state]),
+        [
+          [
+            { cell: "site-1", origin: "site-1.job", channel: "chat", topic: "counted" },
+            { count: 2, incremental: true }
+          ]
+        ]
+      )
+    })
+  )
+
   it.effect("a refused reply is no reply; a rule that throws refuses", () =>
     Effect.gen(function* () {
       const { job, parent } = yield* makeFamily()
@@ -423,6 +446,61 @@ describe("the guard", () => {
         yield* TestClock.adjust("1 second")
         assert.strictEqual(yield* Fiber.join(fiber), "RequestTimeout")
       }
+    })
+  )
+})
+
+describe("faults on the way", () => {
+  const seed = freshSeed()
+
+  it.effect(`a lost reply frame is sent again: the requester gets its answer (SEED=${seed})`, () =>
+    Effect.gen(function* () {
+      const random = seeded(seed)
+      // Requests are not reliable, replies are: lose a third of what the parent sends once the handshake is over.
+      const onFrame = ({ bytes, from }: { readonly bytes: Uint8Array; readonly from: "active" | "passive" }) =>
+        Effect.succeed(
+          from === "passive" && bytes[6] === 1 && random() < 0.33 ? ("drop" as const) : ("deliver" as const)
+        )
+      const { job, parent } = yield* makeFamily({
+        network: { faults: { onFrame } },
+        parent: { streaming: { chunkSize: 100 }, byeTimeout: 0 },
+        children: { byeTimeout: 0 }
+      })
+      yield* parent.cell.handle(chat("echo"), echo)
+      const payload = Uint8Array.from({ length: 1234 }, () => Math.floor(random() * 256))
+      const asking = yield* Effect.forkChild(
+        job.cell.request("site-1", chat("echo"), payload, { timeout: "60 seconds" })
+      )
+      for (let second = 0; second < 70 && asking.pollUnsafe() === undefined; second += 1) {
+        yield* settle
+        yield* TestClock.adjust("1 second")
+      }
+      const reply = yield* Fiber.join(asking)
+      assert.deepStrictEqual(reply.payload, payload)
+    })
+  )
+
+  it.effect("forged replies are not taken: only the target answers", () =>
+    Effect.gen(function* () {
+      const { job, parent, trainer } = yield* makeFamily()
+      let requestId: unknown
+      yield* parent.cell.handle(chat("hold"), (request) => {
+        requestId = request.headers.get("sm__ri")
+        return Effect.delay(Effect.succeed({ returnCode: "ok", payload: "true" }), "1 second")
+      })
+      const asking = yield* Effect.forkChild(job.cell.request("site-1", chat("hold"), 1, { timeout: "5 seconds" }))
+      yield* settle
+      yield* trainer.streams.send("site-1.job", { channel: "return_only", topic: "chat:hold" }, [], {
+        headers: new Map([
+          ["sm__ri", requestId],
+          ["cn__return_code", "ok"],
+          ["sm__pe", "none"]
+        ])
+      })
+      yield* settle
+      assert.isUndefined(asking.pollUnsafe())
+      yield* TestClock.adjust("1 second")
+      assert.strictEqual((yield* Fiber.join(asking)).payload, "true")
     })
   )
 })

@@ -90,10 +90,13 @@ export const makeLinks = Effect.fnUntraced(function* (
     })
     onReady?.()
     yield* Effect.logDebug(`${fqcn}: connected with ${peer.name} (${link.info.peerAddress})`)
-    const receive = Effect.forever(
-      Effect.flatMap(connection.receive, (messages) =>
-        Effect.forEach(messages, (message) => options.onMessage(message, peer), { discard: true })
+    // A message must not end the connection, whatever it does to us.
+    const take = (message: Connection.Incoming) =>
+      Effect.catchDefect(options.onMessage(message, peer), (defect) =>
+        Effect.logError(`${fqcn}: a message of ${peer.name} is lost`, defect)
       )
+    const receive = Effect.forever(
+      Effect.flatMap(connection.receive, (messages) => Effect.forEach(messages, take, { discard: true }))
     )
     yield* Effect.raceFirst(receive, Deferred.await(peer.evicted))
     yield* Effect.logDebug(`${fqcn}: a newer connection of ${peer.name} takes the place of this one`)
