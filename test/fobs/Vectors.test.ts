@@ -1,14 +1,31 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as Describe from "../../src/cli/Describe.ts"
+import * as Npz from "../../src/fobs/Npz.ts"
+import * as Safetensors from "../../src/fobs/Safetensors.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
-import { concat, payloads, readFixture, vectors, withoutRepr } from "./fixtures.ts"
+import { concat, type Item, payloads, readFixture, sink, vectors, withoutRepr } from "./fixtures.ts"
 
 const codec = ModelCodec.codec
 
 const decode = (bytes: Uint8Array) => Result.getOrThrow(codec.decode(bytes, { lossless: true, items: "keep" }))
 
 const described = (bytes: Uint8Array) => withoutRepr(Describe.describe(decode(bytes)))
+
+/** What an item of a download holds. */
+const fetched = ({ describe: { format }, file }: Item): ReadonlyMap<string, unknown> =>
+  format === "npz"
+    ? Result.getOrThrow(Npz.decode(readFixture(file)))
+    : Result.getOrThrow(Safetensors.decode(readFixture(file)))
+
+/** The message in hex with the ids of its datums, which are random, blanked. */
+const withoutIds = (message: Uint8Array): string => {
+  const bytes = message.slice()
+  const view = new DataView(bytes.buffer)
+  const size = (at: number) => 10 + Number(view.getBigUint64(at + 2))
+  for (let at = size(0); at < bytes.length; at += size(at)) bytes.fill(0, at + 10, at + 26)
+  return Buffer.from(bytes).toString("hex")
+}
 
 const ofKind = (kind: string) => vectors.filter((vector) => vector.kind === kind)
 
@@ -31,6 +48,23 @@ describe("golden vectors", () => {
       const again = concat(Result.getOrThrow(codec.encode(decode(bytes), options)))
       assert.deepStrictEqual(described(again), withoutRepr(value))
       if (max_value_size !== undefined) assert.strictEqual(again.length, bytes.length)
+    }
+  )
+
+  it.each(vectors.filter(({ ref_items }) => ref_items !== undefined))(
+    "$name with its arrays fetched is written as the reference does",
+    ({ file, ref_items = {} }) => {
+      const bytes = readFixture(file)
+      const { downloads } = Result.getOrThrow(codec.parse(bytes))
+      const items = new Map(
+        downloads.map(({ dot, refId }) => [
+          dot,
+          new Map(ref_items[refId]?.flatMap((item) => Array.from(fetched(item))))
+        ])
+      )
+      const value = Result.getOrThrow(codec.decode(bytes, { lossless: true, items }))
+      const again = concat(Result.getOrThrow(codec.encode(value, { references: sink(downloads) })))
+      assert.strictEqual(withoutIds(again), withoutIds(bytes))
     }
   )
 

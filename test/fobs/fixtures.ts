@@ -1,6 +1,7 @@
 /** The golden vectors (test/fixtures/fobs/README.md). */
 import { readFileSync } from "node:fs"
 import { gunzipSync } from "node:zlib"
+import type { Download } from "../../src/fobs/Fobs.ts"
 import { concat } from "../../src/fobs/internal/writer.ts"
 
 const folder = new URL("../fixtures/fobs/", import.meta.url)
@@ -60,6 +61,23 @@ export const withoutRepr = (node: unknown): unknown => {
       .filter(([key, value]) => !(key === "repr" && typeof value === "string"))
       .map(([key, value]) => [key, withoutRepr(value)])
   )
+}
+
+/** A sink that takes arrays out under item ids, each object once. */
+export const sink = (downloads: ReadonlyArray<Download>) => {
+  const taken = new Map<unknown, string>()
+  const counts = { 3: 0, 6: 0 }
+  return {
+    taken,
+    add: (dot: 3 | 6, value: unknown) => {
+      const known = taken.get(value)
+      if (known !== undefined) return known
+      const itemId = `T${counts[dot]++}`
+      taken.set(value, itemId)
+      return itemId
+    },
+    downloads: () => downloads
+  }
 }
 
 export { concat }
