@@ -7,7 +7,7 @@ export default defineConfig({
     projects: [
       {
         resolve,
-        test: { name: "unit", include: ["test/**/*.test.ts"], testTimeout: 30_000 }
+        test: { name: "unit", include: ["test/**/*.test.ts", "docs/examples/*.test.ts"], testTimeout: 30_000 }
       },
       {
         resolve,
