@@ -349,6 +349,39 @@ describe("a type of one's own", () => {
   })
 })
 
+describe("lossless decoding", () => {
+  const lossless = (message: Uint8Array): unknown => decode(message, { lossless: true })
+
+  it.each<[string, ReadonlyArray<number>, unknown, unknown]>([
+    ["1.0", [0xcb, 0x3f, 0xf0, 0, 0, 0, 0, 0, 0], new Float(1), 1],
+    ["1", [0x01], 1, 1],
+    ["0.5", [0xcb, 0x3f, 0xe0, 0, 0, 0, 0, 0, 0], 0.5, 0.5],
+    ["-0.0", [0xcb, 0x80, 0, 0, 0, 0, 0, 0, 0], -0, -0],
+    ["2^53", [0xcb, 0x43, 0x40, 0, 0, 0, 0, 0, 0], 2 ** 53, 2 ** 53],
+    ["NaN", [0xcb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0], Number.NaN, Number.NaN],
+    ["-NaN", [0xcb, 0xff, 0xf8, 0, 0, 0, 0, 0, 0], new Float(Number.NaN, 0xfff8_0000_0000_0000n), Number.NaN],
+    [
+      "a signalling NaN",
+      [0xcb, 0x7f, 0xf0, 0, 0, 0, 0, 0, 1],
+      new Float(Number.NaN, 0x7ff0_0000_0000_0001n),
+      Number.NaN
+    ],
+    ["float32 2.0", [0xca, 0x40, 0, 0, 0], new Float(2), 2],
+    ["float32 NaN", [0xca, 0x7f, 0xc0, 0, 1], new Float(Number.NaN, 0x7ff8_0000_2000_0000n), Number.NaN]
+  ])("tells %s apart", (_, body, wrapped, plain) => {
+    assert.deepStrictEqual(lossless(bodyOf(...body)), wrapped)
+    assert.deepStrictEqual(decode(bodyOf(...body)), plain)
+    if (body[0] !== 0xca) assert.strictEqual(hexOf(encode(lossless(bodyOf(...body)))), hexOf(bodyOf(...body)))
+  })
+
+  it("keeps the kind of keys, where Map would make -0 an int", () => {
+    for (const message of [bodyOf(0x81, 0xcb, 0x80, 0, 0, 0, 0, 0, 0, 0, 1), bodyOf(0x81, 0xca, 0x40, 0, 0, 0, 1)]) {
+      const [key] = lossless(message) instanceof Map ? (lossless(message) as Map<unknown, unknown>).keys() : []
+      assert.instanceOf(key, Float)
+    }
+  })
+})
+
 describe("the buffers", () => {
   it("of arrays are the caller's when written, and the message's when read", () => {
     const data = new Float32Array(4096)

@@ -71,7 +71,10 @@ describe("what the data of a type may be", () => {
     ["numpy.float32", 1e300, new NumpyScalar("float32", Number.POSITIVE_INFINITY)],
     ["numpy.float32", 0.1, new NumpyScalar("float32", Math.fround(0.1))]
   ])("%s takes %o", (type, data, expected) => {
-    assert.deepStrictEqual(receive(type, data), expected)
+    const value = receive(type, data)
+    assert.deepStrictEqual(value, expected)
+    // Deep equality does not look at classes.
+    assert.strictEqual(Object.getPrototypeOf(value), Object.getPrototypeOf(expected))
   })
 
   it.each<[string, unknown]>([

@@ -1,5 +1,6 @@
 /** Writes msgpack as msgpack-python does, into a list of chunks (docs/wire/fobs.md, section 3.1). */
 import { Ext, Float } from "../Values.ts"
+import { canonical } from "./keys.ts"
 import { notEncodable } from "./refusal.ts"
 
 /** An object may lie inside at most this many containers. */
@@ -38,15 +39,6 @@ export const describeKind = (value: unknown): string => {
 export const encodeText = (text: string): Uint8Array => {
   if (!text.isWellFormed()) notEncodable("a text with a lone surrogate has no utf-8 form")
   return textEncoder.encode(text)
-}
-
-const hashable = (key: unknown): boolean =>
-  !(Array.isArray(key) || key instanceof Map || key instanceof Set || isPlain(key))
-
-export const isPlain = (value: unknown): value is Record<string, unknown> => {
-  if (typeof value !== "object" || value === null) return false
-  const prototype: unknown = Object.getPrototypeOf(value)
-  return prototype === Object.prototype || prototype === null
 }
 
 /** A growing msgpack output. Subclasses add types and externalising. */
@@ -227,7 +219,7 @@ export class Writer {
   }
 
   private otherKey(key: unknown, depth: number): void {
-    if (!hashable(key)) notEncodable(`${describeKind(key)} cannot be the key of a dict`)
+    if (canonical(key) === undefined) notEncodable(`${describeKind(key)} cannot be the key of a dict`)
     if (key instanceof Uint8Array) this.inlineBytes([key], key.length)
     else this.write(key, depth + 1)
   }
