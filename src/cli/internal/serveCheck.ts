@@ -41,6 +41,7 @@ const flagNames: ReadonlyMap<string, string> = new Map([
 const inFlags = (message: string): string => message.replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
 
 const checkNames = Effect.fnUntraced(function* ({ attachIds, job, site }: ServeOptions) {
+  if (job === site) return yield* wrongUsage(`--job ${job} is the site's name, too: give the job an id of its own`)
   yield* Effect.fromResult(
     Result.gen(function* () {
       yield* siteName(site, "--site")
@@ -89,7 +90,9 @@ const checkShared = Effect.fnUntraced(function* (given: string) {
 })
 
 const checkModel = Effect.fnUntraced(function* (path: string) {
-  const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message }) => wrongUsage(`--model: ${message}`))
+  const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message, reason }) =>
+    wrongUsage(`--model: ${message}${reason._tag === "ModelFileInvalid" ? "; numpy.savez writes one" : ""}`)
+  )
   if (arrays.size === 0) return yield* wrongUsage(`--model ${path} holds no arrays: there is nothing to train`)
   return new FLModel({ params: arrays })
 })
