@@ -128,10 +128,14 @@ const replyCode = (headers: ReadonlyMap<string, unknown>, returnCode: string, er
 /** Fibers that end with the cell; beyond the bound work is refused. */
 const makeWorkers = Effect.fnUntraced(function* (fqcn: string, what: string, startImmediately: boolean) {
   const fibers = yield* FiberSet.make<unknown, never>()
+  let isFull = false
   return (effect: Effect.Effect<unknown, CellError>): Effect.Effect<boolean> =>
     Effect.flatMap(FiberSet.size(fibers), (size) => {
-      if (size >= maxAtWork) {
-        return Effect.as(Effect.logWarning(`${fqcn}: dropped a message, ${size} ${what} are at work`), false)
+      const wasFull = isFull
+      isFull = size >= maxAtWork
+      if (isFull) {
+        const line = `${fqcn}: messages are dropped, ${size} ${what} are at work`
+        return Effect.as(wasFull ? Effect.void : Effect.logWarning(line), false)
       }
       const logged = Effect.catchCause(effect, (cause) => Effect.logDebug(`${fqcn}: one of the ${what} failed`, cause))
       return Effect.as(FiberSet.run(fibers, logged, { startImmediately }), true)
@@ -159,7 +163,7 @@ export const make = Effect.fnUntraced(function* (
   const courier = makeCourier({
     ...options,
     peers,
-    background,
+    background: sending,
     loopBack: (message) => receive(message, undefined)
   })
 

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Fiber, Layer, Metric, Result, Scope } from "effect"
+import { Effect, Exit, Fiber, Latch, Layer, Metric, Result, Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
 import type { CellRequest, GuardRule } from "../../src/cell/Cell.ts"
@@ -477,6 +477,70 @@ describe("faults on the way", () => {
       }
       const reply = yield* Fiber.join(asking)
       assert.deepStrictEqual(reply.payload, payload)
+    })
+  )
+
+  it.effect("a receiver that takes nothing holds its senders back, and nobody else", () =>
+    Effect.gen(function* () {
+      const open = yield* Latch.make()
+      // The second link is the trainer's: what the parent sends on it waits.
+      const onFrame = ({
+        bytes,
+        from,
+        link
+      }: {
+        readonly bytes: Uint8Array
+        readonly from: string
+        readonly link: number
+      }) =>
+        link === 1 && from === "passive" && bytes[6] === 1
+          ? Effect.as(open.await, "deliver" as const)
+          : Effect.succeed("deliver" as const)
+      const { job, parent, trainer } = yield* makeFamily({
+        network: { faults: { onFrame } },
+        parent: { forwardBytes: 100 }
+      })
+      const got: Array<unknown> = []
+      yield* trainer.cell.handle({ channel: "client_command", topic: "x" }, ({ payload }) =>
+        Effect.sync(() => void got.push(payload)).pipe(Effect.as(undefined))
+      )
+      yield* parent.cell.handle(chat("note"), ({ origin }) =>
+        Effect.sync(() => void got.push(origin)).pipe(Effect.as(undefined))
+      )
+      for (let index = 0; index < 6; index += 1) {
+        const payload = new Uint8Array(60).fill(index)
+        yield* job.cell.send(trainerName, { channel: "client_command", topic: "x" }, payload)
+      }
+      yield* job.cell.send("site-1", chat("note"), null)
+      yield* trainer.cell.send("site-1", chat("note"), null)
+      yield* settle
+      assert.deepStrictEqual(got, [trainerName], "the parent reads the trainer, but no more of the job")
+      yield* open.open
+      yield* settle
+      assert.deepStrictEqual(got.length, 8)
+      assert.isTrue(got.includes("site-1.job"))
+    })
+  )
+
+  it.effect("large requests and replies both ways at once, over small windows", () =>
+    Effect.gen(function* () {
+      const streaming = { chunkSize: 1000, windowSize: 4000, ackInterval: 2000 }
+      const { job, trainer } = yield* makeFamily({ parent: { streaming }, children: { streaming } })
+      yield* job.cell.handle(chat("echo"), echo)
+      yield* trainer.cell.handle(chat("echo"), echo)
+      const payload = Uint8Array.from({ length: 100_000 }, (_, i) => (i * 13) & 255)
+      const pairs = [
+        [job, trainerName],
+        [trainer, "site-1.job"]
+      ] as const
+      const replies = yield* Effect.forEach(
+        [...pairs, ...pairs],
+        ([from, target]) => from.cell.request(target, chat("echo"), payload, { timeout: "5 seconds" }),
+        { concurrency: "unbounded" }
+      )
+      for (const reply of replies) {
+        assert.deepStrictEqual(reply.payload, payload)
+      }
     })
   )
 

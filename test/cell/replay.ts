@@ -46,7 +46,7 @@ export interface Fixture {
   readonly sender_config_env?: { readonly [key: string]: string }
 }
 
-export const load = (name: string): Fixture =>
+const load = (name: string): Fixture =>
   JSON.parse(readFileSync(new URL(`../fixtures/cellnet/${name}.json`, import.meta.url), "utf8"))
 
 const det = (n: number, seed = 0): Uint8Array =>

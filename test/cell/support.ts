@@ -13,7 +13,7 @@ export const echo = (request: CellRequest) => Effect.succeed({ returnCode: "ok",
 export const until = (cell: Cell["Service"], peer: string, isUp = true) =>
   Effect.asVoid(Stream.runHead(Stream.filter(cell.connected(peer), (up) => up === isUp)))
 
-export interface World {
+interface World {
   readonly driver: Driver
   /** A cell in a scope of its own, that `stop` closes. */
   readonly cell: (

@@ -32,8 +32,11 @@ export interface CourierOptions {
   readonly maxMessageSize: number
   readonly forwardBytes: number
   readonly protection: () => Protection | undefined
-  /** Runs on its own, so that the reader of a connection never waits for a writer. */
-  readonly background: (effect: Effect.Effect<unknown, CellError>) => Effect.Effect<void>
+  /**
+   * Runs on its own, so that the reader of a connection never waits for a writer; `false` when too much runs already,
+   * and this does not.
+   */
+  readonly background: (effect: Effect.Effect<unknown, CellError>) => Effect.Effect<boolean>
   /** Takes a message that this cell sent to itself. */
   readonly loopBack: (message: CellMessage.IncomingMessage) => Effect.Effect<void>
 }
@@ -79,7 +82,9 @@ export const makeCourier = (options: CourierOptions): Courier => {
     pieces: ReadonlyArray<Uint8Array>
   ): Effect.Effect<void, CellError> => {
     if (hop === undefined) {
-      return background(Effect.suspend(() => options.loopBack({ headers, payload: CellMessage.concat(pieces) })))
+      return Effect.asVoid(
+        background(Effect.suspend(() => options.loopBack({ headers, payload: CellMessage.concat(pieces) })))
+      )
     }
     return Effect.mapError(hop.connection.send(headers, pieces), (error) =>
       sendFailed(CellMessage.text(headers, header.destination), CellMessage.text(headers, header.topic), error)
@@ -174,7 +179,10 @@ export const makeCourier = (options: CourierOptions): Courier => {
     // A slow receiver holds its senders back, at last, instead of filling the memory.
     const permits = Math.max(1, Math.min(size, options.forwardBytes))
     yield* Semaphore.take(peer.room, permits)
-    yield* background(Effect.ensuring(send(peer, headers, [message.payload]), Semaphore.release(peer.room, permits)))
+    const leave = Semaphore.release(peer.room, permits)
+    if (!(yield* background(Effect.ensuring(send(peer, headers, [message.payload]), leave)))) {
+      yield* leave
+    }
     return true
   })
 

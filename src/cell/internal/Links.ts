@@ -135,6 +135,7 @@ export const makeLinks = Effect.fnUntraced(function* (
         Effect.result
       )
       if (exit._tag === "Failure" && exit.failure.reason._tag === "BadConfig") {
+        yield* Effect.logError(`${fqcn}: ${url} can't be dialed: ${exit.failure.message}`)
         yield* Deferred.fail(first, misconfigured("url", exit.failure.message))
       }
       const lasted = readyAt === undefined ? 0 : Number(clock.monotonicTimeNanosUnsafe() - readyAt) / 1e6
@@ -196,7 +197,7 @@ export const makeLinks = Effect.fnUntraced(function* (
     const opened = yield* Deferred.make<DriverListener, CellError>()
     const mine = new Set<Peer>()
     const program = driver.listen(schemeOrUrl, resources).pipe(
-      Effect.mapError((error) => misconfigured(schemeOrUrl, error.message)),
+      Effect.mapError((error) => misconfigured("url", error.message)),
       Effect.tapError((error) => Deferred.fail(opened, error)),
       Effect.tap((listener) => Deferred.succeed(opened, listener)),
       Effect.flatMap((listener) => accepting(listener, mine)),

@@ -11,14 +11,14 @@ export interface Encoded {
 }
 
 /** What a payload came in, for errors and for fetching what it refers to. */
-export interface Arrival {
+interface Arrival {
   readonly origin: string
   readonly topic: string
   readonly headers: Headers
 }
 
 /** The arrays that a message refers to, fetched; or `"keep"` to leave the references. */
-export type Items = ReadonlyMap<3 | 6, ReadonlyMap<string, unknown>> | "keep"
+type Items = ReadonlyMap<3 | 6, ReadonlyMap<string, unknown>> | "keep"
 
 /** Fetches what a message refers to, before it is decoded. */
 export type Resolve = (sections: Sections, arrival: Arrival) => Effect.Effect<Items, CellError>

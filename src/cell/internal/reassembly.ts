@@ -1,5 +1,5 @@
 /** What a chunk did to the order of a stream. */
-export type Accepted =
+type Accepted =
   | { readonly kind: "duplicate" }
   | { readonly kind: "stored" }
   | { readonly kind: "overflow" }

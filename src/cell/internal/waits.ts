@@ -1,7 +1,7 @@
 import { Clock, Duration, Effect } from "effect"
 
 /** Milliseconds of the monotonic clock. */
-export const nowMillis: Effect.Effect<number> = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
+const nowMillis: Effect.Effect<number> = Effect.map(Clock.monotonicTimeNanos, (nanos) => Number(nanos) / 1e6)
 
 /**
  * An effect that must make progress: fails when `timeout` passes without any, unless `extend` then allows another
