@@ -1,4 +1,5 @@
 /** Writes msgpack as msgpack-python does, into a list of chunks (docs/wire/fobs.md, section 3.1). */
+import { Pieces } from "../Pieces.ts"
 import { Ext, Float } from "../Values.ts"
 import { canonical } from "./keys.ts"
 import { notEncodable } from "./refusal.ts"
@@ -16,16 +17,6 @@ const minI64 = -0x8000_0000_0000_0000n
 const two32 = 0x1_0000_0000
 
 const textEncoder = new TextEncoder()
-
-/** Several pieces that travel as one bin. */
-export class Pieces {
-  readonly parts: ReadonlyArray<Uint8Array>
-  readonly byteLength: number
-  constructor(parts: ReadonlyArray<Uint8Array>) {
-    this.parts = parts
-    this.byteLength = parts.reduce((sum, part) => sum + part.byteLength, 0)
-  }
-}
 
 /** What a message calls a value that has no form. */
 export const describeKind = (value: unknown): string => {
