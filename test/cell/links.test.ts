@@ -6,7 +6,7 @@ import { makeEngine } from "../../src/cell/internal/CellEngine.ts"
 import { type Driver, Drivers } from "../../src/transport/Drivers.ts"
 import * as Frame from "../../src/transport/Frame.ts"
 import { BadConfig, NotReady, TransportError } from "../../src/transport/TransportError.ts"
-import { type Heard, puppet } from "./replay.ts"
+import { type Heard, puppet } from "./puppet.ts"
 import { chat, echo, makeFamily, makeWorld, settle, until } from "./support.ts"
 
 const url = "memory://site-1"
