@@ -22,6 +22,8 @@ export interface LedgerEntry {
 }
 
 /**
+ * One session's tasks. It is kept for the life of a trainer, which never has a second session.
+ *
  * @category models
  * @since 0.1.0
  */
@@ -44,18 +46,14 @@ export class TaskLedger {
     return this.entries.size
   }
 
+  /** What is known of a task; `undefined` for one never seen, given up, or forgotten since. */
   get(taskId: string): LedgerEntry | undefined {
     return this.entries.get(taskId)
   }
 
-  /** The state to report: UNKNOWN for whatever is not queued, or not known any more. */
-  stateOf(taskId: string): TaskState {
-    return this.entries.get(taskId)?.state ?? "UNKNOWN"
-  }
-
   /**
    * A delivery came: succeeds with the known entry of a repeat, or `undefined` when the task is new and now reserved
-   * (state UNKNOWN until it is {@link queued}); fails with the reason for a refusal.
+   * (state UNKNOWN until it {@link advance}s to QUEUED); fails with the reason for a refusal.
    */
   reserve(taskId: string, seq: number, attemptId: string): Result.Result<LedgerEntry | undefined, string> {
     const known = this.entries.get(taskId)
@@ -68,6 +66,7 @@ export class TaskLedger {
     if (seq <= this.watermark || (seq <= this.highest && !again)) {
       return Result.fail(`stale task_seq ${seq}: ${Math.max(this.highest, this.watermark)} was the last`)
     }
+    if (again) this.retryable = undefined
     this.entries.set(taskId, { taskId, seq, attemptId, state: "UNKNOWN" })
     this.highest = Math.max(this.highest, seq)
     return Result.succeed(undefined)

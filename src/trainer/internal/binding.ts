@@ -15,6 +15,8 @@ export interface Binding {
   /** Zero: no lease. */
   readonly heartbeatTimeout: Duration.Duration
   readonly exchange: ClientApi.TaskExchange
+  readonly memoryGcRounds: number
+  readonly cudaEmptyCache: boolean
 }
 
 /** Who the trainer is, and whom it waits for. */
@@ -23,7 +25,6 @@ export interface Expected {
   readonly siteName: string
   readonly cpFqcn: string
   readonly trainerFqcn: string
-  readonly rank: string
   /** The CJ that the profile or the rendezvous names. */
   readonly cjFqcn: string | undefined
 }
@@ -34,10 +35,13 @@ const isJobId = (value: unknown): value is string =>
 /** Python's numeric equality: 1, 1.0 and true are the same version, "1" is not. */
 const isVersion = (value: unknown): boolean => value === ClientApi.protocolVersion || value === true
 
-const Policy = Schema.Struct({
+const isControlRank = (rank: unknown): boolean => rank === "0" || rank === 0
+
+const PolicyFields = Schema.Struct({
   heartbeat_interval: Schema.Finite.check(Schema.isGreaterThan(0)),
   heartbeat_timeout: Schema.Finite.check(Schema.isGreaterThanOrEqualTo(0)),
-  memory_gc_rounds: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)))
+  memory_gc_rounds: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))),
+  cuda_empty_cache: Schema.optionalKey(Schema.Unknown)
 })
 
 const identityFault = (
@@ -56,30 +60,37 @@ const identityFault = (
   const cj = Fqcn.join(expected.cpFqcn, jobId)
   if (origin !== cj) return `CJ origin mismatch: ${origin} is not ${cj}`
   const known = bound?.cjFqcn ?? expected.cjFqcn
-  if (bound === undefined && known !== undefined && known !== origin) {
-    return `CJ origin does not match rendezvous endpoint ${known}`
-  }
+  if (known !== undefined && known !== origin) return `CJ origin does not match the known endpoint ${known}`
   if (field("trainer_fqcn") !== expected.trainerFqcn) return `trainer FQCN mismatch: this is ${expected.trainerFqcn}`
   if (!isVersion(field("protocol_version"))) return `unsupported protocol version ${String(field("protocol_version"))}`
-  if (String(field("rank")) !== "0" || expected.rank !== "0") return "only rank 0 may bind an attach session"
-  if (bound !== undefined && !(bound.sessionId === field("session_id") && bound.cjFqcn === origin)) {
+  if (!isControlRank(field("rank"))) return "only rank 0 may bind an attach session"
+  if (bound !== undefined && bound.sessionId !== field("session_id")) {
     return "trainer is already bound to another CJ/session"
   }
   return undefined
 }
 
-const policyOf = (body: ReadonlyMap<unknown, unknown>) => {
-  const policy = Option.getOrUndefined(ClientApi.read(Policy)(body))
+/** Python's idea of a true value, for what may stand in a setting. */
+const isTruthy = (value: unknown): boolean =>
+  value !== undefined && value !== null && value !== false && value !== 0 && value !== ""
+
+type Policy = Omit<Binding, "cjFqcn" | "sessionId" | "jobId">
+
+const policyOf = (body: ReadonlyMap<unknown, unknown>): Policy | string => {
+  const policy = Option.getOrUndefined(ClientApi.read(PolicyFields)(body))
   if (policy === undefined) return "the heartbeat or memory settings are invalid"
   const { heartbeat_interval: interval, heartbeat_timeout: timeout } = policy
-  if (timeout !== 0 && timeout <= interval)
-    return `heartbeat_timeout ${timeout} is not longer than the interval ${interval}`
+  if (timeout !== 0 && timeout <= interval) {
+    return `heartbeat_timeout ${timeout} is not longer than heartbeat_interval ${interval}`
+  }
   const exchange = Option.getOrUndefined(ClientApi.read(ClientApi.TaskExchange)(body.get("task_exchange")))
   if (exchange === undefined) return "task_exchange is no map of the expected form"
   return {
     heartbeatInterval: Duration.seconds(interval),
     heartbeatTimeout: Duration.seconds(timeout),
-    exchange
+    exchange,
+    memoryGcRounds: policy.memory_gc_rounds ?? 0,
+    cudaEmptyCache: isTruthy(policy.cuda_empty_cache)
   }
 }
 

@@ -1,19 +1,14 @@
 /**
  * What a trainer answers its CJ. Source: docs/wire/attach.md, sections 3.1 to 3.3, 3.9 to 3.11 and 7.3.
  */
-import { Clock, Deferred, Effect, Exit, Latch, Option, Queue, Result, Schema, type Scope } from "effect"
+import { Deferred, Effect, Latch, Option, Queue, Result, Schema, type Scope } from "effect"
 import type { CellReply, CellRequest } from "../../cell/Cell.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import * as ModelExchange from "../../model/ModelExchange.ts"
 import type { LedgerEntry } from "../TaskLedger.ts"
-import { SessionEnded, trainerError } from "../TrainerError.ts"
 import { bind, sessionAccepted, sessionRejected } from "./binding.ts"
-import type { TrainerState } from "./state.ts"
-
-const touch = (state: TrainerState) =>
-  Effect.map(Clock.monotonicTimeNanos, (now) => {
-    state.heardAt = now
-  })
+import { convert } from "./paramsFormat.ts"
+import { end, type TrainerState, touch } from "./state.ts"
 
 const onSessionOpen = (state: TrainerState) =>
   Effect.fn("Trainer.onSessionOpen")(function* (request: CellRequest) {
@@ -28,7 +23,7 @@ const onSessionOpen = (state: TrainerState) =>
     return sessionAccepted(verdict.success)
   })
 
-/** Why the sender has no say; hearing it renews the lease. */
+/** Why the sender has no say. */
 const validate = (state: TrainerState, request: CellRequest): string | undefined => {
   const { binding } = state
   if (binding === undefined) return "no active trainer session"
@@ -80,6 +75,16 @@ const overReason = Effect.fnUntraced(function* (state: TrainerState) {
   return Option.isNone(ended) ? Option.none() : Option.some((yield* Effect.flip(ended.value)).message)
 })
 
+/** The model of a task in the trainer's own form, or why there is none. */
+const modelOf = ({ binding }: TrainerState, body: ReadonlyMap<unknown, unknown>) =>
+  Result.gen(function* () {
+    const shareable = ClientApi.shareableOf(body.get("model"))
+    if (shareable === undefined) return yield* Result.fail("TASK_READY model must be Shareable")
+    const model = yield* Result.mapError(ModelExchange.fromShareable(shareable), ({ message }) => message)
+    const { exchange_format = "raw", server_expected_format = "raw" } = binding?.exchange ?? {}
+    return yield* convert(model, server_expected_format, exchange_format)
+  })
+
 const onTaskReady = (state: TrainerState) =>
   Effect.fn("Trainer.onTaskReady")(function* (request: CellRequest) {
     const refusal = validate(state, request)
@@ -98,36 +103,33 @@ const onTaskReady = (state: TrainerState) =>
 
     const giveUp = (reason: string) => {
       state.ledger.forget(taskId)
-      return taskFailed(reason, taskId)
+      return Effect.as(Effect.logWarning(`refused task ${taskId}: ${reason}`), taskFailed(reason, taskId))
     }
     const over = yield* overReason(state)
-    if (Option.isSome(over)) return giveUp(over.value)
-    const shareable = ClientApi.shareableOf(body.get("model"))
-    if (shareable === undefined) return giveUp("TASK_READY model must be Shareable")
-    const model = ModelExchange.fromShareable(shareable)
-    if (Result.isFailure(model)) return giveUp(`invalid task model: ${model.failure.message}`)
+    if (Option.isSome(over)) return yield* giveUp(over.value)
+    const model = modelOf(state, body)
+    if (Result.isFailure(model)) return yield* giveUp(`invalid task model: ${model.failure}`)
     const name = body.get("task_name")
     state.ledger.advance(taskId, "QUEUED")
     yield* Queue.offer(state.tasks, { id: taskId, name: typeof name === "string" ? name : "", model: model.success })
     return ClientApi.ok({ reply_topic: ClientApi.ReplyTopic.taskAccepted, task_id: taskId })
   })
 
-const onTaskStatus = (state: TrainerState) =>
-  Effect.fnUntraced(function* (request: CellRequest) {
-    const refusal = validate(state, request)
-    if (refusal !== undefined) return ClientApi.error(refusal)
-    yield* Effect.void
-    const taskId = Option.match(ClientApi.read(ClientApi.Body.taskStatus)(request.payload), {
-      onNone: () => "",
-      onSome: ({ task_id }) => task_id
-    })
-    return ClientApi.ok({
+const onTaskStatus = (state: TrainerState) => (request: CellRequest) => {
+  const refusal = validate(state, request)
+  if (refusal !== undefined) return Effect.succeed(ClientApi.error(refusal))
+  // Whatever was asked for comes back: an odd id is as unknown as any other.
+  const asked = ClientApi.bodyOf(request.payload)?.get("task_id") ?? null
+  const entry = typeof asked === "string" ? state.ledger.get(asked) : undefined
+  return Effect.succeed(
+    ClientApi.ok({
       reply_topic: ClientApi.ReplyTopic.taskStatus,
-      task_id: taskId,
-      task_state: state.ledger.stateOf(taskId),
-      accepted_attempt_id: state.ledger.get(taskId)?.attemptId ?? null
+      task_id: asked,
+      task_state: entry?.state ?? "UNKNOWN",
+      accepted_attempt_id: entry?.attemptId ?? null
     })
-  })
+  )
+}
 
 const onAbort = (state: TrainerState) =>
   Effect.fn("Trainer.onAbort")(function* (request: CellRequest) {
@@ -136,14 +138,7 @@ const onAbort = (state: TrainerState) =>
     yield* touch(state)
     const given = ClientApi.bodyOf(request.payload)?.get("reason")
     const reason = typeof given === "string" ? given : "no reason given"
-    Deferred.doneUnsafe(
-      state.ended,
-      Exit.fail(
-        trainerError(
-          new SessionEnded({ by: "abort", reason, message: `session aborted by ${request.origin}: ${reason}` })
-        )
-      )
-    )
+    end(state, "abort", reason, `session aborted by ${request.origin}: ${reason}`)
     return { returnCode: "ok" }
   })
 
@@ -153,7 +148,7 @@ const onShutdown = (state: TrainerState) =>
     if (refusal !== undefined) return ClientApi.invalidRequest(refusal)
     yield* touch(state)
     Latch.openUnsafe(state.stopped)
-    return ClientApi.ok({ result_source_live: state.sending })
+    return ClientApi.ok({ result_source_live: !Latch.isOpen(state.idle) })
   })
 
 /** Serves the CJ until the Scope closes. */

@@ -1,62 +1,59 @@
 /**
  * Heartbeats to the CJ, and the end of the session when it is silent. Source: docs/wire/attach.md, section 7.2.
  */
-import { Clock, Deferred, Duration, Effect, Exit, Option, Schedule } from "effect"
+import { Clock, Deferred, Duration, Effect, Latch, Option, Random } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
-import { SessionEnded, trainerError } from "../TrainerError.ts"
 import type { Binding } from "./binding.ts"
-import type { TrainerState } from "./state.ts"
+import { okBody } from "./replies.ts"
+import { end, type TrainerState, touch } from "./state.ts"
 
 const beat = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
-  const { cell } = state
-  const reply = yield* cell
-    .request(
-      binding.cjFqcn,
-      ClientApi.Topic.heartbeat,
-      ClientApi.body({ session_id: binding.sessionId, result_source_live: state.sending }),
-      { timeout: Duration.min(binding.heartbeatInterval, binding.heartbeatTimeout), secure: state.secure }
-    )
-    .pipe(Effect.option)
-  const body = Option.flatMap(reply, ({ payload }) => ClientApi.read(ClientApi.Body.resultReply)(payload))
-  const valid = Option.exists(
+  const { cell, idle, secure } = state
+  const payload = ClientApi.body({ session_id: binding.sessionId, result_source_live: !Latch.isOpen(idle) })
+  const timeout = Duration.min(binding.heartbeatInterval, binding.heartbeatTimeout)
+  const reply = yield* Effect.option(
+    cell.request(binding.cjFqcn, ClientApi.Topic.heartbeat, payload, { timeout, secure })
+  )
+  const body = Option.flatMap(reply, okBody)
+  const isValid = Option.exists(
     body,
     ({ reply_topic, session_id }) => reply_topic === ClientApi.ReplyTopic.heartbeat && session_id === binding.sessionId
   )
-  if (valid) state.heardAt = yield* Clock.monotonicTimeNanos
+  if (isValid) yield* touch(state)
 })
 
+const beats = (state: TrainerState, binding: Binding, jitter: number) => {
+  const { heartbeatInterval } = binding
+  const pause = Effect.flatMap(Random.next, (draw) =>
+    Effect.sleep(Duration.millis(Duration.toMillis(heartbeatInterval) * (1 - jitter * draw)))
+  )
+  // Each beat in a fiber of its own, so that a slow answer does not delay the next one.
+  return Effect.scoped(Effect.forever(Effect.andThen(pause, Effect.forkScoped(beat(state, binding)))))
+}
+
+/** Sleeps until the lease would end, and looks again. */
 const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   const limit = binding.heartbeatTimeout
   while (true) {
     const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - state.heardAt)
-    if (Duration.isLessThanOrEqualTo(silent, limit)) {
-      yield* Effect.sleep(Duration.sum(Duration.subtract(limit, silent), Duration.millis(1)))
-      continue
+    if (Duration.isGreaterThan(silent, limit)) {
+      const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(limit)}`
+      return end(state, "lease", reason, `the session ended with its lease: ${reason}`)
     }
-    const reason = `heartbeat_timeout is ${Duration.format(limit)}, ${binding.cjFqcn} silent for ${Duration.format(silent)}`
-    Deferred.doneUnsafe(
-      state.ended,
-      Exit.fail(trainerError(new SessionEnded({ by: "lease", reason, message: `CJ heartbeat timed out: ${reason}` })))
-    )
-    return
+    yield* Effect.sleep(Duration.sum(Duration.subtract(limit, silent), Duration.millis(1)))
   }
 })
 
 /**
- * Keeps the lease of a session until it has ended; forever quiet where the session has none. It beats on after a
- * SHUTDOWN, since a result may still be on its way.
+ * Keeps the lease of a session until it is over; there is nothing to keep where the timeout is 0. After a SHUTDOWN it
+ * goes on for as long as a result is being sent. `jitter` is the part of the interval, from 0 to 1, by which a pause
+ * may be shorter.
  */
-export const keep = (state: TrainerState, binding: Binding): Effect.Effect<void> => {
+export const keep = (state: TrainerState, binding: Binding, jitter: number): Effect.Effect<void> => {
   if (Duration.isZero(binding.heartbeatTimeout)) return Effect.void
-  // Each beat in a fiber of its own, so that a slow answer does not delay the next one.
-  const beats = Effect.scoped(
-    Effect.forkScoped(beat(state, binding)).pipe(
-      Effect.delay(binding.heartbeatInterval),
-      Effect.repeat(Schedule.forever)
-    )
-  )
+  const over = Effect.andThen(state.stopped.await, state.idle.await)
   return Effect.raceFirst(
-    watch(state, binding),
-    Effect.raceFirst(beats, Effect.ignore(Deferred.await(state.ended)))
-  ).pipe(Effect.asVoid)
+    Effect.raceFirst(watch(state, binding), beats(state, binding, jitter)),
+    Effect.raceFirst(Effect.ignore(Deferred.await(state.ended)), over)
+  )
 }

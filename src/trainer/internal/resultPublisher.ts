@@ -3,17 +3,24 @@
  *
  * Source: docs/wire/attach.md, sections 3.4 to 3.6 and 7.5.
  */
-import { Deferred, Duration, Effect, Latch, Option, Schedule, Stream } from "effect"
+import { Deferred, Duration, Effect, Option, Schedule, Stream } from "effect"
+import type { CellReply } from "../../cell/Cell.ts"
+import type { CellError } from "../../cell/CellError.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import type { Shareable } from "../../model/Shareable.ts"
-import { ResultRejected, ResultUncertain, type TrainerError, trainerError } from "../TrainerError.ts"
+import { InvalidModel, ResultRejected, ResultUncertain, type TrainerError, trainerError } from "../TrainerError.ts"
 import type { Binding } from "./binding.ts"
-import type { TrainerState, TrainerTask } from "./state.ts"
+import { okBody } from "./replies.ts"
+import { linked, type TrainerState, type TrainerTask, touch } from "./state.ts"
 
 const readyTimeout = Duration.seconds(30)
 const statusTimeout = Duration.seconds(2)
-const settleTries = 3
 const attemptLimit = 2
+const settleTimeout = Duration.seconds(30)
+const settleTries = 3
+const settlePause = Duration.millis(100)
+/** After a SHUTDOWN the CJ may go at any time: no more than this is waited for its word. */
+const settleAfterShutdown = Duration.seconds(2)
 
 /**
  * A result on its way: its id stays the same however often it is sent.
@@ -24,83 +31,99 @@ export interface Publication {
   readonly result: Shareable
 }
 
+/** What is known of a result after a question; `Invalid`: it can't be put into bytes, and never left. */
 type Verdict =
-  | { readonly _tag: "Accepted"; readonly attemptId: string }
-  | { readonly _tag: "Rejected"; readonly reason: string }
-  | { readonly _tag: "Uncertain"; readonly reason: string }
+  | { readonly _tag: "Accepted" }
+  | { readonly _tag: "Rejected" | "Uncertain" | "Invalid"; readonly reason: string }
 
 const rejected = (reason: string): Verdict => ({ _tag: "Rejected", reason })
 const uncertain = (reason: string): Verdict => ({ _tag: "Uncertain", reason })
 
 /** `attempts` are the ids this publication was sent under: an acceptance must name one of them. */
 const accepted = (attemptId: string | null | undefined, attempts: ReadonlyArray<string>): Verdict =>
-  attemptId !== null && attemptId !== undefined && attempts.includes(attemptId)
-    ? { _tag: "Accepted", attemptId }
+  attempts.some((own) => own === attemptId)
+    ? { _tag: "Accepted" }
     : rejected(`it names an attempt that is not ours: ${attemptId}`)
 
-const ask = Effect.fn("ResultPublisher.send")(function* (
-  state: TrainerState,
-  binding: Binding,
-  publication: Publication,
-  attempts: ReadonlyArray<string>
-) {
-  const payload = ClientApi.body({
-    session_id: binding.sessionId,
-    task_id: publication.task.id,
-    result_id: publication.resultId,
-    attempt_id: attempts.at(-1),
-    result: publication.result
-  })
-  return yield* state.cell
-    .request(binding.cjFqcn, ClientApi.Topic.resultReady, payload, { timeout: readyTimeout, secure: state.secure })
-    .pipe(
-      Effect.match({
-        onFailure: (error): Verdict =>
-          error.reason._tag === "EncodeFailed" ? rejected(error.message) : uncertain(error.message),
-        onSuccess: (reply): Verdict => {
-          if (reply.returnCode !== "ok")
-            return uncertain(`return code ${reply.returnCode}: ${reply.error ?? "no text"}`)
-          const body = ClientApi.read(ClientApi.Body.resultReply)(reply.payload)
-          if (Option.isNone(body)) return rejected("its answer is no result reply")
-          const { accepted_attempt_id, reason, reply_topic, result_id } = body.value
-          if (reply_topic === ClientApi.ReplyTopic.resultRejected) return rejected(reason ?? "no reason given")
-          if (reply_topic !== ClientApi.ReplyTopic.resultAccepted || result_id !== publication.resultId) {
-            return rejected(`unknown answer ${reply_topic} for result ${result_id}`)
-          }
-          return accepted(accepted_attempt_id, attempts)
-        }
-      })
-    )
-})
+const readyVerdict = (reply: CellReply, resultId: string, attempts: ReadonlyArray<string>): Verdict => {
+  if (reply.returnCode !== "ok") return uncertain(`return code ${reply.returnCode}: ${reply.error ?? "no text"}`)
+  const body = Option.getOrUndefined(okBody(reply))
+  if (body === undefined) return rejected("its answer is no result reply")
+  if (body.reply_topic === ClientApi.ReplyTopic.resultRejected) return rejected(body.reason ?? "no reason given")
+  return body.reply_topic === ClientApi.ReplyTopic.resultAccepted && body.result_id === resultId
+    ? accepted(body.accepted_attempt_id, attempts)
+    : rejected(`it answers ${body.reply_topic} for result ${body.result_id}`)
+}
 
-const status = Effect.fn("ResultPublisher.status")(function* (
-  state: TrainerState,
-  binding: Binding,
-  publication: Publication,
-  attempts: ReadonlyArray<string>
-) {
-  const payload = ClientApi.body({
-    session_id: binding.sessionId,
-    task_id: publication.task.id,
-    result_id: publication.resultId
-  })
-  const reply = yield* state.cell
-    .request(binding.cjFqcn, ClientApi.Topic.resultStatus, payload, {
-      timeout: statusTimeout,
-      optional: true,
-      secure: state.secure
+const statusVerdict = (reply: CellReply, attempts: ReadonlyArray<string>): Verdict => {
+  const body = Option.getOrUndefined(okBody(reply))
+  if (body?.reply_topic !== ClientApi.ReplyTopic.resultStatus) return uncertain("its status can't be had")
+  if (body.result_state === "REJECTED") return rejected(body.reason ?? "its status is REJECTED")
+  return body.result_state === "ACCEPTED"
+    ? accepted(body.accepted_attempt_id, attempts)
+    : uncertain("its status is unknown")
+}
+
+const failedVerdict = ({ message, reason }: CellError): Verdict =>
+  reason._tag === "EncodeFailed" ? { _tag: "Invalid", reason: message } : uncertain(message)
+
+/** Asks the CJ about one result, over and over with the same fields. */
+const asking = (state: TrainerState, binding: Binding, { resultId, result, task }: Publication) => {
+  const { cell, secure } = state
+  const { Topic } = ClientApi
+  const ids = { session_id: binding.sessionId, task_id: task.id, result_id: resultId }
+
+  const ready = Effect.fn("ResultPublisher.ready")(function* (attempts: ReadonlyArray<string>) {
+    const payload = ClientApi.body({ ...ids, attempt_id: attempts.at(-1), result })
+    // While the connection is being made anew a request would fail at once, and soon too often.
+    yield* linked(state, binding).pipe(
+      Stream.filter((up) => up),
+      Stream.runHead,
+      Effect.timeoutOption(readyTimeout)
+    )
+    const reply = cell.request(binding.cjFqcn, Topic.resultReady, payload, { timeout: readyTimeout, secure })
+    return yield* Effect.match(reply, {
+      onFailure: failedVerdict,
+      onSuccess: (reply) => readyVerdict(reply, resultId, attempts)
     })
-    .pipe(Effect.option)
-  const body = Option.flatMap(reply, ({ payload }) => ClientApi.read(ClientApi.Body.resultReply)(payload))
-  const state_ = Option.getOrUndefined(Option.map(body, ({ result_state }) => result_state))
-  if (state_ === "REJECTED") return rejected("its status is REJECTED")
-  if (state_ !== "ACCEPTED") return uncertain("its status is unknown")
-  return accepted(Option.getOrThrow(body).accepted_attempt_id, attempts)
-})
+  })
+
+  const status = Effect.fn("ResultPublisher.status")(function* (attempts: ReadonlyArray<string>) {
+    const options = { timeout: statusTimeout, optional: true, secure }
+    const reply = cell.request(binding.cjFqcn, Topic.resultStatus, ClientApi.body(ids), options)
+    return yield* Effect.match(reply, {
+      onFailure: failedVerdict,
+      onSuccess: (reply) => statusVerdict(reply, attempts)
+    })
+  })
+
+  return { ready, status }
+}
+
+const verdictError = (verdict: Exclude<Verdict, { _tag: "Accepted" }>, taskName: string, cj: string, sent: number) => {
+  const { _tag, reason } = verdict
+  switch (_tag) {
+    case "Invalid":
+      return new InvalidModel({ message: `the result of task "${taskName}" can't be sent: ${reason}` })
+    case "Rejected":
+      return new ResultRejected({
+        taskName,
+        reason,
+        message: `${cj} refused the result of task "${taskName}": ${reason}`
+      })
+    case "Uncertain":
+      return new ResultUncertain({
+        taskName,
+        attempts: sent,
+        lastReason: reason,
+        message: `it is not known whether ${cj} has the result of task "${taskName}", sent ${sent} times: ${reason}`
+      })
+  }
+}
 
 /**
  * Sends the result until the CJ has accepted it: twice at most, asking for its status after an answer that got lost.
- * Fails with `ResultRejected`, `ResultUncertain`, or the session's end.
+ * Fails with `ResultRejected`, `ResultUncertain`, `InvalidModel`, or the session's end.
  */
 export const publish = Effect.fn("ResultPublisher.publish")(function* (
   state: TrainerState,
@@ -108,75 +131,57 @@ export const publish = Effect.fn("ResultPublisher.publish")(function* (
   publication: Publication,
   newId: Effect.Effect<string>
 ): Effect.fn.Return<void, TrainerError> {
+  const { ready, status } = asking(state, binding, publication)
   const attempts: Array<string> = []
-  let verdict = uncertain("not sent")
-  while (verdict._tag === "Uncertain" && attempts.length < attemptLimit) {
-    attempts.push(yield* newId)
-    verdict = yield* Effect.raceFirst(ask(state, binding, publication, attempts), Deferred.await(state.ended))
-    if (verdict._tag === "Uncertain") {
-      const { reason } = verdict
-      const known = yield* Effect.raceFirst(status(state, binding, publication, attempts), Deferred.await(state.ended))
-      verdict = known._tag === "Uncertain" ? uncertain(reason) : known
+  const sending = Effect.gen(function* () {
+    let verdict = uncertain("not sent")
+    while (verdict._tag === "Uncertain" && attempts.length < attemptLimit) {
+      attempts.push(yield* newId)
+      verdict = yield* ready(attempts)
+      if (verdict._tag !== "Uncertain") break
+      const known = yield* status(attempts)
+      if (known._tag !== "Uncertain") verdict = known
     }
+    return verdict
+  })
+  const verdict = yield* Effect.raceFirst(sending, Deferred.await(state.ended))
+  if (verdict._tag !== "Accepted") {
+    return yield* trainerError(verdictError(verdict, publication.task.name, binding.cjFqcn, attempts.length))
   }
-  const { name } = publication.task
-  if (verdict._tag === "Accepted") return
-  if (verdict._tag === "Rejected") {
-    return yield* trainerError(
-      new ResultRejected({
-        taskName: name,
-        reason: verdict.reason,
-        message: `${binding.cjFqcn} refused the result of task "${name}": ${verdict.reason}`
-      })
-    )
-  }
-  return yield* trainerError(
-    new ResultUncertain({
-      taskName: name,
-      attempts: attempts.length,
-      lastReason: verdict.reason,
-      message: `it is not known whether ${binding.cjFqcn} has the result of task "${name}", sent ${attempts.length} times: ${verdict.reason}`
-    })
-  )
+  yield* touch(state)
 })
 
 /**
- * Tells the CJ that nothing more will be asked of this result's source. Tried three times; ends earlier once SHUTDOWN
- * came and the first try is unanswered, or the CJ is gone. It never fails: the result is accepted already.
+ * Tells the CJ that nothing more will be asked of this result's source. Tried three times, but no longer than the
+ * connection and the session last, and not for long after a SHUTDOWN: the result is accepted already, so it never fails.
  */
 export const settle = Effect.fn("ResultPublisher.settle")(function* (
   state: TrainerState,
   binding: Binding,
   taskId: string
 ) {
-  const once = state.cell
-    .request(
-      binding.cjFqcn,
-      ClientApi.Topic.resultSourceSettled,
-      ClientApi.body({ session_id: binding.sessionId, task_id: taskId }),
-      { timeout: readyTimeout, optional: true, secure: state.secure }
+  const payload = ClientApi.body({ session_id: binding.sessionId, task_id: taskId })
+  const options = { timeout: settleTimeout, optional: true, secure: state.secure }
+  const once = state.cell.request(binding.cjFqcn, ClientApi.Topic.resultSourceSettled, payload, options).pipe(
+    Effect.flatMap((reply) => Effect.fromOption(okBody(reply))),
+    Effect.filterOrFail(
+      (body) => body.reply_topic === ClientApi.ReplyTopic.resultSourceSettled && body.task_id === taskId
     )
-    .pipe(
-      Effect.flatMap(({ payload }) => Effect.fromOption(ClientApi.read(ClientApi.Body.resultReply)(payload))),
-      Effect.filterOrFail(
-        (body) => body.reply_topic === ClientApi.ReplyTopic.resultSourceSettled && body.task_id === taskId
-      )
-    )
-  const gone = state.cell.connected(binding.cjFqcn).pipe(
+  )
+  const settled = Effect.retry(once, { times: settleTries - 1, schedule: Schedule.spaced(settlePause) }).pipe(
+    Effect.as(true),
+    Effect.catch(() => Effect.succeed(false))
+  )
+  const unlinked = linked(state, binding).pipe(
     Stream.filter((up) => !up),
     Stream.runHead
   )
-  const retried = once.pipe(
-    Effect.retry({
-      times: settleTries - 1,
-      schedule: Schedule.spaced("100 millis"),
-      while: () => !Latch.isOpen(state.stopped)
-    }),
-    Effect.asVoid,
-    Effect.catch(() =>
-      Effect.logWarning(`${binding.cjFqcn} did not confirm that the result of task ${taskId} is settled; going on`)
-    )
+  const givenUp = Effect.raceFirst(
+    Effect.raceFirst(unlinked, Effect.ignore(Deferred.await(state.ended))),
+    Effect.andThen(state.stopped.await, Effect.sleep(settleAfterShutdown))
   )
-  // After a SHUTDOWN the CJ may close its route at any time: then there is nobody left to tell.
-  yield* Effect.raceFirst(retried, state.stopped.await.pipe(Effect.andThen(gone), Effect.asVoid))
+  if (yield* Effect.raceFirst(settled, Effect.as(givenUp, false))) return
+  yield* Effect.logWarning(
+    `${binding.cjFqcn} did not confirm that the result of task ${taskId} is settled; it is accepted, so this goes on`
+  )
 })

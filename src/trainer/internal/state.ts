@@ -1,11 +1,11 @@
 /**
  * What the rooms of a trainer share. Fields change synchronously, by the fibers of one trainer.
  */
-import type { Deferred, Latch, Queue } from "effect"
+import { Clock, Deferred, Effect, Exit, type Latch, type Queue, Stream } from "effect"
 import type { Cell } from "../../cell/Cell.ts"
 import type { FLModel } from "../../model/FLModel.ts"
 import type { TaskLedger } from "../TaskLedger.ts"
-import type { TrainerError } from "../TrainerError.ts"
+import { SessionEnded, type TrainerError, trainerError } from "../TrainerError.ts"
 import type { Binding, Expected } from "./binding.ts"
 
 /** A task that waits to be received, or is being worked on. */
@@ -27,9 +27,24 @@ export interface TrainerState {
   readonly ended: Deferred.Deferred<never, TrainerError>
   /** Open once SHUTDOWN came: no further task will. */
   readonly stopped: Latch.Latch
+  /** Closed while a result is being sent: the CJ is told so with each heartbeat. */
+  readonly idle: Latch.Latch
   binding: Binding | undefined
   /** When the CJ was last heard, in monotonic nanoseconds. */
   heardAt: bigint
-  /** Whether a result is being sent: the CJ is told so with each heartbeat. */
-  sending: boolean
 }
+
+/** The CJ was heard: its silence is counted from now. */
+export const touch = (state: TrainerState): Effect.Effect<void> =>
+  Effect.map(Clock.monotonicTimeNanos, (now) => {
+    state.heardAt = now
+  })
+
+/** Ends the session for good; the first reason stays. */
+export const end = (state: TrainerState, by: SessionEnded["by"], reason: string, message: string): void => {
+  Deferred.doneUnsafe(state.ended, Exit.fail(trainerError(new SessionEnded({ by, reason, message }))))
+}
+
+/** Whether the connection that carries the session is up: to the CJ itself, or to the client parent before it. */
+export const linked = ({ cell, expected }: TrainerState, { cjFqcn }: Binding): Stream.Stream<boolean> =>
+  Stream.zipLatestWith(cell.connected(cjFqcn), cell.connected(expected.cpFqcn), (cj, cp) => cj || cp)

@@ -1,0 +1,121 @@
+/** How a trainer comes to its session. Source: docs/wire/attach.md, section 7.1. */
+import { Clock, Deferred, Duration, Effect, Latch, Queue } from "effect"
+import * as Cell from "../../cell/Cell.ts"
+import type { CellError } from "../../cell/CellError.ts"
+import * as Rendezvous from "../../clientapi/Rendezvous.ts"
+import { trainerPrefix } from "../../clientapi/TrainerName.ts"
+import * as Fqcn from "../../identity/Fqcn.ts"
+import type { FileLock } from "../../platform/FileLock.ts"
+import type { PrivateFiles } from "../../platform/PrivateFiles.ts"
+import { TaskLedger } from "../TaskLedger.ts"
+import { NoSession, RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
+import * as TrainerGuard from "../TrainerGuard.ts"
+import type { TrainerProfile } from "../TrainerProfile.ts"
+import { serve } from "./jobMessages.ts"
+import type { TrainerState, TrainerTask } from "./state.ts"
+
+/** Time that is left of a bound; `undefined` = no bound. */
+type Remaining = Effect.Effect<Duration.Duration | undefined>
+
+/** One bound for the whole way: the wait for the service's endpoint and that for its SESSION_OPEN share it. */
+const remainingOf = (limit: Duration.Duration | undefined): Effect.Effect<Remaining> =>
+  Effect.map(Clock.monotonicTimeNanos, (started) =>
+    limit === undefined
+      ? Effect.undefined
+      : Effect.map(Clock.monotonicTimeNanos, (now) =>
+          Duration.max(Duration.zero, Duration.subtract(limit, Duration.nanos(now - started)))
+        )
+  )
+
+const routeFailed = ({ message, reason }: CellError): TrainerError =>
+  trainerError(new RouteFailed({ kind: reason._tag, message }))
+
+const noSession = (limit: Duration.Duration | undefined, stage: NoSession["stage"], why: string): TrainerError =>
+  trainerError(
+    new NoSession({
+      limit: limit ?? Duration.infinity,
+      stage,
+      message: `no service opened a session within job_wait_timeout (${Duration.format(limit ?? Duration.infinity)}): ${why}`
+    })
+  )
+
+interface Found {
+  readonly connectUrl: string
+  readonly cpFqcn: string
+  readonly cjFqcn: string | undefined
+}
+
+const find = Effect.fnUntraced(function* (
+  profile: TrainerProfile,
+  remaining: Remaining
+): Effect.fn.Return<Found, TrainerError, FileLock | PrivateFiles> {
+  const { source } = profile
+  if (source._tag === "Url") {
+    return { connectUrl: source.connectUrl, cpFqcn: source.cpFqcn, cjFqcn: source.cjFqcn }
+  }
+  const record = yield* Rendezvous.wait({
+    root: source.root,
+    siteName: profile.siteName,
+    attachId: profile.attachId,
+    timeout: yield* remaining
+  }).pipe(
+    Effect.mapError(({ message, reason }) =>
+      reason._tag === "NotPublished"
+        ? noSession(profile.jobWaitTimeout, "rendezvous", message)
+        : trainerError(new RouteFailed({ kind: reason._tag, message }))
+    )
+  )
+  return { connectUrl: record.connectUrl, cpFqcn: Fqcn.parent(record.cjFqcn), cjFqcn: record.cjFqcn }
+})
+
+/** The trainer's cell, guarded and served, before it is connected to anybody. */
+const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found) {
+  const trainerFqcn = Fqcn.join(found.cpFqcn, `${trainerPrefix}${profile.attachId}`)
+  const cell = yield* Effect.mapError(Cell.make({ fqcn: trainerFqcn }), routeFailed)
+  const state: TrainerState = {
+    cell,
+    expected: {
+      attachId: profile.attachId,
+      siteName: profile.siteName,
+      cpFqcn: found.cpFqcn,
+      trainerFqcn,
+      cjFqcn: found.cjFqcn
+    },
+    secure: profile.isProtected,
+    ledger: new TaskLedger(),
+    tasks: yield* Queue.unbounded<TrainerTask>(),
+    bound: Deferred.makeUnsafe(),
+    ended: Deferred.makeUnsafe(),
+    stopped: Latch.makeUnsafe(false),
+    idle: Latch.makeUnsafe(true),
+    binding: undefined,
+    heardAt: 0n
+  }
+  yield* cell.guard(
+    TrainerGuard.rule({
+      cpFqcn: found.cpFqcn,
+      secure: state.secure,
+      boundCj: () => state.binding?.cjFqcn ?? found.cjFqcn
+    })
+  )
+  yield* serve(state)
+  return state
+})
+
+/** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
+export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
+  const limit = profile.jobWaitTimeout
+  const remaining = yield* remainingOf(limit)
+  const found = yield* find(profile, remaining)
+  const state = yield* makeState(profile, found)
+  yield* Effect.mapError(state.cell.connect(found.connectUrl), routeFailed)
+  const bound = Deferred.await(state.bound)
+  const left = yield* remaining
+  const binding = yield* left === undefined
+    ? bound
+    : Effect.timeoutOrElse(bound, {
+        duration: left,
+        orElse: () => Effect.fail(noSession(limit, "session", `no SESSION_OPEN came by ${found.connectUrl}`))
+      })
+  return { state, binding }
+})
