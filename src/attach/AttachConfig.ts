@@ -7,7 +7,7 @@
  *
  * @since 0.1.0
  */
-import { Duration, Effect, Schema, SchemaIssue } from "effect"
+import { Config, Duration, Effect, Schema, SchemaIssue } from "effect"
 import { ExchangeFormat } from "../clientapi/ClientApi.ts"
 import { DurationInput } from "../clientapi/DurationInput.ts"
 import { AttachId } from "../clientapi/TrainerName.ts"
@@ -26,6 +26,7 @@ const optionalBound = (description: string) =>
 const convertible = (exchange: ExchangeFormat, server: ExchangeFormat): boolean =>
   exchange === server || [exchange, server].some((format) => format === "raw" || format === "numpy")
 
+/** The settings one by one, in the order of docs/settings.md; {@link AttachConfig} adds the rules between them. */
 const Fields = Schema.Struct({
   attachId: AttachId.pipe(
     Schema.annotateKey({ description: "The name that service and trainer share: 1 to 64 of A-Z a-z 0-9 _ -" })
@@ -44,17 +45,27 @@ const Fields = Schema.Struct({
   heartbeatInterval: bound("5 seconds", "How often the trainer is asked to send a heartbeat"),
   heartbeatTimeout: bound("30 seconds", "The lease: a trainer silent for longer is lost"),
   taskWaitTimeout: bound("600 seconds", "How long the delivery of one task may take, all attempts together"),
+  deliveryProgress: setting(
+    Schema.Boolean,
+    true,
+    "Whether the time in which a task's bytes are moving is not counted towards taskWaitTimeout"
+  ),
+  decodeGrace: bound(
+    "30 seconds",
+    "How much longer than heartbeatTimeout a connected trainer may be silent while it takes a task in (not in NVFlare)"
+  ),
   resultWaitTimeout: optionalBound(
     "How long the trainer may work on a task once it has it; absent: without end, while it is alive"
   ),
   controlTimeout: bound("2 seconds", "How long SESSION_OPEN, TASK_STATUS and SHUTDOWN wait for their answer"),
   controlRetry: bound("500 millis", "The pause between two tries of SESSION_OPEN or TASK_READY"),
-  sourceGrace: Schema.optionalKey(DurationInput).pipe(
-    Schema.annotateKey({
-      description: "How long the source of an accepted result may be disconnected before it is given up"
-    })
+  sourceGrace: optionalBound(
+    "How long the source of an accepted result may be disconnected before it is given up; absent: heartbeatTimeout, but at most 5 seconds"
   ),
-  finalizeTimeout: bound("600 seconds", "How long closing waits for a trainer that still serves its last result"),
+  finalizeTimeout: bound(
+    "600 seconds",
+    "How long closing waits for a trainer that still serves its last result; sourceGrace comes on top"
+  ),
   settleLinger: bound(
     "2 seconds",
     "How long closing waits for the trainer's word that its last result is settled (not in NVFlare)"
@@ -101,6 +112,12 @@ const rules = Schema.makeFilter<typeof Fields.Type>((c) => {
   if (!positive(c.taskWaitTimeout)) {
     return refuse("taskWaitTimeout", "must be longer than 0: no delivery fits into no time")
   }
+  if (c.attachTimeout !== undefined && !positive(c.attachTimeout)) {
+    return refuse("attachTimeout", "must be longer than 0: no trainer attaches in no time")
+  }
+  if (c.resultWaitTimeout !== undefined && !positive(c.resultWaitTimeout)) {
+    return refuse("resultWaitTimeout", "must be longer than 0: no task is done in no time")
+  }
   if (!positive(c.controlTimeout)) return refuse("controlTimeout", "must be longer than 0")
   if (!positive(c.controlRetry)) return refuse("controlRetry", "must be longer than 0")
   if (c.sourceGrace !== undefined && Duration.isGreaterThan(c.sourceGrace, c.heartbeatTimeout)) {
@@ -122,6 +139,15 @@ const rules = Schema.makeFilter<typeof Fields.Type>((c) => {
  * @since 0.1.0
  */
 export const AttachConfig = Fields.check(rules)
+
+/**
+ * How long the source of an accepted result may be disconnected: `sourceGrace`, or what the reference takes.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const sourceGrace = (config: AttachConfig): Duration.Duration =>
+  config.sourceGrace ?? Duration.min(config.heartbeatTimeout, Duration.seconds(5))
 
 /**
  * @category models
@@ -151,3 +177,12 @@ export const decodeAttachConfig = (options: AttachOptions): Effect.Effect<Attach
       return new AttachError({ reason: new ConfigInvalid({ setting: name, message: `${name}: ${issue?.message}` }) })
     })
   )
+
+/**
+ * The settings as a program's configuration holds them, under their names here (`attachId`, `heartbeatTimeout`, ...)
+ * and below `name` if there is one. Environment variables want `ConfigProvider.constantCase`: ATTACH_ID and so on.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const attachConfig = (name?: string): Config.Config<AttachConfig> => Config.schema(AttachConfig, name)

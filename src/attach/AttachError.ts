@@ -80,6 +80,7 @@ export class SessionLost extends Schema.TaggedError<SessionLost>()("SessionLost"
   message: Schema.String
 }) {
   readonly isRetryable: boolean = true
+  readonly setting: string = "heartbeatTimeout"
 }
 
 /**
@@ -98,7 +99,8 @@ export class SessionAborted extends Schema.TaggedError<SessionAborted>()("Sessio
 }
 
 /**
- * The trainer refused the task: a model it can't take, a session it no longer serves. `reason` is its own text.
+ * The trainer refused the task: a model it can't take, a session it no longer serves. `reason` is its own text. A
+ * trainer that failed `decodeFailureLimit` times in a row to take the task in counts as refusing it.
  *
  * @category errors
  * @since 0.1.0
@@ -113,7 +115,8 @@ export class TaskRejected extends Schema.TaggedError<TaskRejected>()("TaskReject
 }
 
 /**
- * The trainer answered the task with a return code other than `OK`.
+ * The trainer answered the task with a return code other than `OK`. Its answer counts as the task's result, and the
+ * session goes on.
  *
  * @category errors
  * @since 0.1.0
@@ -143,6 +146,7 @@ export class DeliveryTimeout extends Schema.TaggedError<DeliveryTimeout>()("Deli
   message: Schema.String
 }) {
   readonly isRetryable: boolean = true
+  readonly setting: string = "taskWaitTimeout"
 }
 
 /**
@@ -158,6 +162,7 @@ export class ResultTimeout extends Schema.TaggedError<ResultTimeout>()("ResultTi
   message: Schema.String
 }) {
   readonly isRetryable: boolean = true
+  readonly setting: string = "resultWaitTimeout"
 }
 
 /**

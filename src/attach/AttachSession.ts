@@ -10,8 +10,9 @@ import { Clock, Deferred, Duration, Effect, Latch, Option, Stream } from "effect
 import type { Cell, CellReply } from "../cell/Cell.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
 import type { TrainerName } from "../clientapi/TrainerName.ts"
-import type { AttachConfig } from "./AttachConfig.ts"
+import { type AttachConfig, sourceGrace } from "./AttachConfig.ts"
 import { type AttachError, AttachTimeout, attachError, SessionLost, SessionRejected } from "./AttachError.ts"
+import * as AttachMetrics from "./AttachMetrics.ts"
 import type { ResultAuthority } from "./ResultAuthority.ts"
 
 /**
@@ -47,10 +48,17 @@ export class AttachSession {
   /** When the trainer was last heard, in monotonic nanoseconds. */
   heardAt = 0n
   private seq = 0
+  private delivering = false
   private readonly heard = Latch.makeUnsafe(false)
+  private readonly answered = Latch.makeUnsafe(true)
 
   constructor(id: string) {
     this.id = id
+  }
+
+  /** Whether tasks can be given to it. */
+  get isUsable(): boolean {
+    return this.accepted && !Deferred.isDoneUnsafe(this.ended)
   }
 
   /** The next task's number; the first is 1. */
@@ -71,6 +79,30 @@ export class AttachSession {
       Latch.closeUnsafe(this.heard)
       return this.heard.await
     })
+  }
+
+  /** Whether the trainer has yet to answer a TASK_READY: it may be busy with taking the task in. */
+  get isDelivering(): boolean {
+    return this.delivering
+  }
+
+  /** Ends when no TASK_READY is unanswered. */
+  get deliveryOver(): Effect.Effect<void> {
+    return this.answered.await
+  }
+
+  /** Counts as delivering while the effect runs. */
+  readonly during = <A, E>(attempt: Effect.Effect<A, E>): Effect.Effect<A, E> =>
+    Effect.acquireUseRelease(
+      Effect.sync(() => this.setDelivering(true)),
+      () => attempt,
+      () => Effect.sync(() => this.setDelivering(false))
+    )
+
+  private setDelivering(value: boolean): void {
+    this.delivering = value
+    if (value) Latch.closeUnsafe(this.answered)
+    else Latch.openUnsafe(this.answered)
   }
 }
 
@@ -110,6 +142,18 @@ const rejected = (context: SessionContext, reason: string) =>
     })
   )
 
+/**
+ * Whether the trainer's own connection is up, as far as it can be seen from here.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const isUp = (context: SessionContext): Effect.Effect<boolean> =>
+  Effect.map(
+    Stream.runHead(context.cell.connected(context.trainer.trainerFqcn)),
+    Option.getOrElse(() => false)
+  )
+
 /** Ends when the trainer's cell connects anew, seen from a time when it was connected or not. */
 const arrival = (context: SessionContext, wasUp: boolean) =>
   context.cell.connected(context.trainer.trainerFqcn).pipe(
@@ -118,11 +162,21 @@ const arrival = (context: SessionContext, wasUp: boolean) =>
     Stream.runHead
   )
 
-const isUp = (context: SessionContext) =>
-  Effect.map(
-    Stream.runHead(context.cell.connected(context.trainer.trainerFqcn)),
-    Option.getOrElse(() => false)
+/** Ends when the trainer's cell is not connected. */
+const departure = (context: SessionContext) =>
+  context.cell.connected(context.trainer.trainerFqcn).pipe(
+    Stream.filter((up) => !up),
+    Stream.runHead
   )
+
+/**
+ * The pause between two tries; it ends early when the trainer's cell connects anew, seen from the time of `wasUp`.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const pause = (context: SessionContext, limit: Duration.Duration, wasUp: boolean): Effect.Effect<void> =>
+  Effect.asVoid(Effect.raceFirst(Effect.sleep(limit), arrival(context, wasUp)))
 
 const offer = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
   session.offered = true
@@ -144,18 +198,23 @@ const judge = (
   reply: Option.Option<CellReply>
 ): Option.Option<Effect.Effect<void, AttachError>> => {
   if (Option.isNone(reply) || reply.value.returnCode !== "ok") return Option.none()
+  const refuse = (reason: string) => Option.some(Effect.fail(rejected(context, reason)))
   const body = ClientApi.read(ClientApi.Body.sessionReply)(reply.value.payload)
-  if (Option.isNone(body)) return Option.some(Effect.fail(rejected(context, "its answer is no session reply")))
+  if (Option.isNone(body)) return refuse("its answer is no session reply")
   const { reply_topic, reason, session_id } = body.value
   if (reply_topic === ClientApi.ReplyTopic.sessionRejected) {
     // A trainer that was silent for longer than its lease may still hold the old session: it lets go in time.
-    const held = context.config.allowReconnect && reason?.includes("already bound") === true
-    return held ? Option.none() : Option.some(Effect.fail(rejected(context, reason ?? "no reason given")))
+    const isHeld = context.config.allowReconnect && reason?.includes("already bound") === true
+    return isHeld ? Option.none() : refuse(reason ?? "no reason given")
   }
   if (reply_topic !== ClientApi.ReplyTopic.sessionAccepted || session_id !== session.id) {
-    return Option.some(Effect.fail(rejected(context, `it answered ${reply_topic} for session ${session_id}`)))
+    return refuse(`it answered ${reply_topic} for session ${session_id}`)
   }
-  return Option.some(Effect.void)
+  // Python compares by number: true and 1.0 are 1.
+  const version = ClientApi.bodyOf(reply.value.payload)?.get("protocol_version") ?? ClientApi.protocolVersion
+  return version === ClientApi.protocolVersion || version === true
+    ? Option.some(Effect.void)
+    : refuse(`it speaks protocol version ${String(version)}, not ${ClientApi.protocolVersion}`)
 }
 
 /**
@@ -172,7 +231,7 @@ export const open = Effect.fn("AttachSession.open")(function* (context: SessionC
       const wasUp = yield* isUp(context)
       const verdict = judge(context, session, yield* offer(context, session))
       if (Option.isSome(verdict)) return yield* verdict.value
-      yield* Effect.raceFirst(Effect.sleep(controlRetry), arrival(context, wasUp))
+      yield* pause(context, controlRetry, wasUp)
     }
   })
   yield* attachTimeout === undefined
@@ -203,12 +262,12 @@ export const open = Effect.fn("AttachSession.open")(function* (context: SessionC
  * @since 0.1.0
  */
 export const disconnected = (context: SessionContext, session: AttachSession): Effect.Effect<void> => {
-  const { heartbeatTimeout } = context.config
-  const grace = context.config.sourceGrace ?? Duration.min(heartbeatTimeout, Duration.seconds(5))
+  const grace = sourceGrace(context.config)
   if (!context.direct) {
+    const lease = Duration.sum(context.config.heartbeatTimeout, grace)
     return Effect.gen(function* () {
       while (true) {
-        const left = yield* leaseLeft(session, Duration.sum(heartbeatTimeout, grace))
+        const left = yield* leaseLeft(session, lease)
         if (left <= 0n) return
         yield* Effect.sleep(Duration.nanos(left))
       }
@@ -227,9 +286,12 @@ const leaseLeft = Effect.fnUntraced(function* (session: AttachSession, lease: Du
 })
 
 const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
-  const limit = context.config.heartbeatTimeout
-  const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - session.heardAt)
-  return attachError(
+  const { heartbeatInterval, heartbeatTimeout: limit } = context.config
+  const silence = (yield* Clock.monotonicTimeNanos) - session.heardAt
+  const silent = Duration.nanos(silence)
+  const missed = Number(silence / Duration.toNanosUnsafe(heartbeatInterval))
+  yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
+  return yield* attachError(
     new SessionLost({
       attachId: context.trainer.attachId,
       sessionId: session.id,
@@ -239,6 +301,45 @@ const lost = Effect.fnUntraced(function* (context: SessionContext, session: Atta
     })
   )
 })
+
+/** The lease ends when silence is longer than the timeout: one step beyond it. */
+const beyond = (left: bigint) => Effect.sleep(Duration.sum(Duration.nanos(left), Duration.millis(1)))
+
+/**
+ * Ends when the lease is over. A trainer that takes a task in may be too busy to send heartbeats; while it is connected,
+ * as far as that can be seen, it has `decodeGrace` more.
+ */
+const leaseOver = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
+  const { decodeGrace, heartbeatTimeout } = context.config
+  const gone = context.direct ? departure(context) : Effect.never
+  while (true) {
+    const left = yield* leaseLeft(session, heartbeatTimeout)
+    if (left >= 0n) {
+      yield* beyond(left)
+      continue
+    }
+    const isBusy = session.isDelivering && (!context.direct || (yield* isUp(context)))
+    const more = isBusy ? left + Duration.toNanosUnsafe(decodeGrace) : -1n
+    if (more < 0n) return
+    yield* Effect.raceFirst(beyond(more), Effect.raceFirst(session.deliveryOver, gone))
+  }
+})
+
+/** What comes of a silent session whose result is still being served: `true` = the trainer spoke. */
+const outlive = (context: SessionContext, session: AttachSession) =>
+  Effect.raceFirst(
+    Effect.as(session.nextWord, true),
+    Effect.raceFirst(
+      Effect.as(context.authority.idle, false),
+      Effect.andThen(
+        disconnected(context, session),
+        Effect.sync(() => {
+          context.authority.abandon()
+          return false
+        })
+      )
+    )
+  )
 
 /**
  * Watches an accepted session; fails when it can serve no more. Between looks it sleeps until the lease would end.
@@ -255,28 +356,10 @@ export const watch = (
 ): Effect.Effect<never, AttachError> => {
   const liveness = Effect.gen(function* () {
     while (true) {
-      const left = yield* leaseLeft(session, context.config.heartbeatTimeout)
-      if (left >= 0n) {
-        // The lease ends when silence is longer than the timeout, so one step beyond it.
-        yield* Effect.sleep(Duration.sum(Duration.nanos(left), Duration.millis(1)))
-        continue
-      }
-      if (!(context.config.allowReconnect && context.authority.live)) return yield* yield* lost(context, session)
+      yield* leaseOver(context, session)
+      if (!(context.config.allowReconnect && context.authority.live)) return yield* lost(context, session)
       yield* onSilent(true)
-      const spoke = yield* Effect.raceFirst(
-        Effect.as(session.nextWord, true),
-        Effect.raceFirst(
-          Effect.as(context.authority.idle, false),
-          Effect.andThen(
-            disconnected(context, session),
-            Effect.sync(() => {
-              context.authority.abandon()
-              return false
-            })
-          )
-        )
-      )
-      if (!spoke) return yield* yield* lost(context, session)
+      if (!(yield* outlive(context, session))) return yield* lost(context, session)
       yield* onSilent(false)
     }
   })

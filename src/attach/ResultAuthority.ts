@@ -3,7 +3,7 @@
  *
  * A trainer whose RESULT_ACCEPTED got lost asks again or sends again; the ledger answers the same each time, across
  * sessions. The latch says that a trainer still serves an accepted result: while it is set the ledger is not trimmed
- * and closing waits.
+ * (short of sixteen times its bound, so that a latch that sticks costs no memory without end) and closing waits.
  *
  * Source: docs/wire/attach.md, sections 6.4 to 6.6. All methods are synchronous, so that no other fiber comes between
  * a decision and its record.
@@ -61,9 +61,9 @@ export class ResultAuthority {
 
   accept(taskId: string, resultId: string, attemptId: string): void {
     this.ledger.set(taskId, { resultId, attemptId })
-    this.trim()
     this.sourceTask = taskId
     this.unsettledTask = taskId
+    this.trim()
     Latch.closeUnsafe(this.idleLatch)
     Latch.closeUnsafe(this.settledLatch)
   }
@@ -97,9 +97,9 @@ export class ResultAuthority {
   }
 
   private trim(): void {
-    if (this.live) return
+    const bound = this.live ? this.bound * 16 : this.bound
     for (const taskId of this.ledger.keys()) {
-      if (this.ledger.size <= this.bound) return
+      if (this.ledger.size <= bound) return
       this.ledger.delete(taskId)
     }
   }

@@ -11,7 +11,8 @@ import type { CellReply } from "../cell/Cell.ts"
 import type { CellError } from "../cell/CellError.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
 import { type AttachError, attachError, DeliveryTimeout, EncodeFailed, TaskRejected } from "./AttachError.ts"
-import type { SessionContext } from "./AttachSession.ts"
+import * as AttachMetrics from "./AttachMetrics.ts"
+import { isUp, pause, type SessionContext } from "./AttachSession.ts"
 import type { ActiveTask } from "./AttachTask.ts"
 
 type Attempt =
@@ -38,10 +39,10 @@ const judgeReply = (context: SessionContext, task: ActiveTask, reply: CellReply)
   if (reply.returnCode !== "ok") return again(`return code ${reply.returnCode}: ${reply.error ?? "no text"}`)
   const body = ClientApi.read(ClientApi.Body.taskReply)(reply.payload)
   if (Option.isNone(body)) return refused(context, task, "its answer is no task reply")
-  const { reply_topic, reason, task_state } = body.value
+  const { reply_topic, reason, task_id, task_state } = body.value
   switch (reply_topic) {
     case ClientApi.ReplyTopic.taskAccepted:
-      return delivered
+      return task_id === undefined || task_id === task.id ? delivered : again(`it accepted another task, ${task_id}`)
     case ClientApi.ReplyTopic.taskStatus:
       return isKnown(task_state) ? delivered : again("the trainer is still preparing it")
     case ClientApi.ReplyTopic.taskFailed:
@@ -72,6 +73,7 @@ const isKnown = (state: string | undefined): boolean =>
 
 /** Asks the trainer whether it has the task; no answer means that it is not known. */
 const probe = Effect.fnUntraced(function* (context: SessionContext, task: ActiveTask, timeout: Duration.Duration) {
+  if (Duration.toMillis(timeout) <= 0) return false
   const reply = yield* context.cell
     .request(
       context.trainer.trainerFqcn,
@@ -86,13 +88,8 @@ const probe = Effect.fnUntraced(function* (context: SessionContext, task: Active
   )
 })
 
-const attempt = Effect.fn("TaskDelivery.attempt")(function* (
-  context: SessionContext,
-  task: ActiveTask,
-  attemptId: string,
-  timeout: Duration.Duration
-) {
-  return yield* context.cell
+const send = (context: SessionContext, task: ActiveTask, attemptId: string, timeout: Duration.Duration) =>
+  context.cell
     .request(
       context.trainer.trainerFqcn,
       ClientApi.Topic.taskReady,
@@ -112,12 +109,40 @@ const attempt = Effect.fn("TaskDelivery.attempt")(function* (
         onFailure: (error) => judgeError(context, task, error)
       })
     )
+
+const tooSlow = (timeout: Duration.Duration) => again(`no answer within ${Duration.format(timeout)}`)
+
+const attempt = Effect.fn("TaskDelivery.attempt")(
+  function* (context: SessionContext, task: ActiveTask, attemptId: string, timeout: Duration.Duration) {
+    yield* Effect.annotateCurrentSpan({ task_id: task.id, attempt_id: attemptId })
+    const sending = task.session.during(send(context, task, attemptId, timeout))
+    // A request's timeout bounds its stages, and bytes that move extend it: without that, the whole of it counts.
+    const judged = yield* context.config.deliveryProgress
+      ? sending
+      : Effect.timeoutOrElse(sending, { duration: timeout, orElse: () => Effect.succeed(tooSlow(timeout)) })
+    yield* Effect.annotateCurrentSpan({ outcome: judged._tag })
+    if (judged._tag === "Delivered") task.session.touch(yield* Clock.monotonicTimeNanos)
+    yield* AttachMetrics.count(AttachMetrics.deliveryAttempts, { outcome: judged._tag })
+    return judged
+  },
+  Effect.onInterrupt(() => AttachMetrics.count(AttachMetrics.deliveryAttempts, { outcome: "Ended" }))
+)
+
+/** What is left of a budget of time that can be given more. */
+const makeBudget = Effect.fnUntraced(function* (total: Duration.Duration) {
+  let deadline = (yield* Clock.monotonicTimeNanos) + Duration.toNanosUnsafe(total)
+  return {
+    left: Effect.map(Clock.monotonicTimeNanos, (now) => Duration.nanos(deadline > now ? deadline - now : 0n)),
+    extend: (by: bigint) => {
+      if (by > 0n) deadline += by
+    }
+  }
 })
 
 /**
- * Delivers a task; ends when the trainer has it. Fails with `TaskRejected`, `EncodeFailed`, or `DeliveryTimeout` once
- * `taskWaitTimeout` has passed or the trainer failed `decodeFailureLimit` times to decode it. An outcome of the task,
- * whoever brings it, ends the delivery.
+ * Delivers a task; ends when the trainer has it. Fails with `TaskRejected` (also when the trainer failed
+ * `decodeFailureLimit` times in a row to take it in), `EncodeFailed`, or `DeliveryTimeout` once `taskWaitTimeout` has
+ * passed. An outcome of the task, whoever brings it, is to end the delivery.
  *
  * @category combinators
  * @since 0.1.0
@@ -127,33 +152,35 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
   task: ActiveTask,
   newId: Effect.Effect<string>
 ) {
-  const { controlRetry, controlTimeout, decodeFailureLimit, taskWaitTimeout } = context.config
-  const deadline = (yield* Clock.monotonicTimeNanos) + Duration.toNanosUnsafe(taskWaitTimeout)
-  const remaining = Effect.map(Clock.monotonicTimeNanos, (now) => Duration.nanos(deadline > now ? deadline - now : 0n))
-  const probeNow = Effect.flatMap(remaining, (left) => probe(context, task, Duration.min(controlTimeout, left)))
+  const { controlRetry, controlTimeout, decodeFailureLimit, deliveryProgress, taskWaitTimeout } = context.config
+  const budget = yield* makeBudget(taskWaitTimeout)
+  const probeNow = Effect.flatMap(budget.left, (left) => probe(context, task, Duration.min(controlTimeout, left)))
 
   let attempts = 0
   let undecodable = 0
   let lastReason = "no attempt was made"
-  while (undecodable < decodeFailureLimit && Duration.toMillis(yield* remaining) > 0) {
+  while (Duration.toMillis(yield* budget.left) > 0) {
     if (attempts > 0 && (yield* probeNow)) return
-    const left = yield* remaining
+    const left = yield* budget.left
     // Some time is kept back, to ask for the task's state when the answer to its delivery gets lost.
-    const reserve = Duration.min(controlTimeout, Duration.times(left, 0.5))
+    const timeout = Duration.subtract(left, Duration.min(controlTimeout, Duration.times(left, 0.5)))
+    const wasUp = yield* isUp(context)
+    const started = yield* Clock.monotonicTimeNanos
     attempts += 1
-    const result = yield* attempt(context, task, yield* newId, Duration.subtract(left, reserve))
+    const result = yield* attempt(context, task, yield* newId, timeout)
     if (result._tag === "Delivered") return
     if (result._tag === "Refused") return yield* result.error
+    // What an attempt took beyond its timeout is time in which bytes moved.
+    if (deliveryProgress) {
+      budget.extend((yield* Clock.monotonicTimeNanos) - started - Duration.toNanosUnsafe(timeout))
+    }
     lastReason = result.reason
     undecodable = result.undecodable ? undecodable + 1 : 0
     yield* Effect.logDebug(`task "${task.name}" is not delivered yet, attempt ${attempts}: ${lastReason}`)
     if (yield* probeNow) return
-    yield* Effect.sleep(Duration.min(controlRetry, yield* remaining))
+    if (undecodable >= decodeFailureLimit) return yield* undecodableTask(context, task, lastReason)
+    yield* pause(context, Duration.min(controlRetry, yield* budget.left), wasUp)
   }
-  const bound =
-    undecodable >= decodeFailureLimit
-      ? `decodeFailureLimit (${decodeFailureLimit})`
-      : `taskWaitTimeout (${Duration.format(taskWaitTimeout)})`
   return yield* attachError(
     new DeliveryTimeout({
       attachId: context.trainer.attachId,
@@ -161,7 +188,17 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
       limit: taskWaitTimeout,
       attempts,
       lastReason,
-      message: `task "${task.name}" did not reach trainer ${context.trainer.trainerFqcn} within ${bound}, ${attempts} attempts; the last: ${lastReason}`
+      message: `task "${task.name}" did not reach trainer ${context.trainer.trainerFqcn} within taskWaitTimeout (${Duration.format(taskWaitTimeout)}), ${attempts} attempts; the last: ${lastReason}`
     })
   )
 })
+
+const undecodableTask = ({ config, trainer }: SessionContext, task: ActiveTask, reason: string) =>
+  attachError(
+    new TaskRejected({
+      attachId: trainer.attachId,
+      taskName: task.name,
+      reason,
+      message: `trainer ${trainer.trainerFqcn} can't take task "${task.name}" in: it failed decodeFailureLimit (${config.decodeFailureLimit}) times in a row; the last: ${reason}`
+    })
+  )

@@ -1,55 +1,64 @@
-/**
- * The orderly end of a backend. Source: docs/wire/attach.md, sections 6.7 and 14.1.
- */
+/** The orderly end of a backend. Source: docs/wire/attach.md, sections 6.7 and 14.1. */
 import { Deferred, Duration, Effect, Exit, Fiber, Option } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
-import type { AttachError } from "../AttachError.ts"
-import { disconnected, type SessionContext } from "../AttachSession.ts"
-import type { BackendState } from "./trainerMessages.ts"
+import { sourceGrace } from "../AttachConfig.ts"
+import { disconnected } from "../AttachSession.ts"
+import { type Backend, closedError } from "./state.ts"
+import { become } from "./supervisor.ts"
 
 /** Tells whoever holds the session that it is over; the reply says whether a result is still being served. */
-const shutdown = Effect.fn("AttachBackend.shutdown")(function* (context: SessionContext, state: BackendState) {
-  const reply = yield* context.cell
+const shutdown = Effect.fn("AttachBackend.shutdown")(function* (backend: Backend) {
+  const { authority, cell, config, secure, session, trainer } = backend
+  const reply = yield* cell
     .request(
-      context.trainer.trainerFqcn,
+      trainer.trainerFqcn,
       ClientApi.Topic.shutdown,
-      ClientApi.body({ session_id: state.session.id, reason: "job ended" }),
-      { timeout: context.config.controlTimeout, optional: true, secure: context.secure }
+      ClientApi.body({ session_id: session.id, reason: "job ended" }),
+      { timeout: config.controlTimeout, optional: true, secure }
     )
     .pipe(Effect.option)
   const body = Option.flatMap(reply, ({ payload }) => ClientApi.read(ClientApi.Body.shutdownReply)(payload))
-  if (Option.isSome(body) && !body.value.result_source_live) context.authority.reportLive(false)
-  return Option.isSome(reply)
+  if (Option.isSome(body) && !body.value.result_source_live) authority.reportLive(false)
+})
+
+/** Whether somebody may hold the session; a trainer that refused it does not. */
+const isOwed = Effect.fnUntraced(function* ({ session }: Backend) {
+  if (!session.offered) return false
+  const ended = yield* Deferred.poll(session.ended)
+  if (Option.isNone(ended)) return true
+  return (yield* Effect.flip(ended.value)).reason._tag !== "SessionRejected"
+})
+
+/** The time that a trainer needs to serve and settle its last accepted result: a route that vanishes costs it waits. */
+const letSettle = Effect.fnUntraced(function* (backend: Backend) {
+  const { authority, cell, config, session, trainer } = backend
+  const gone = disconnected(backend, session)
+  const bound = Duration.sum(config.finalizeTimeout, sourceGrace(config))
+  const served = yield* Effect.timeoutOption(Effect.raceFirst(authority.idle, gone), bound)
+  if (Option.isNone(served)) {
+    yield* Effect.logWarning(
+      `trainer ${trainer.trainerFqcn} still serves its last result after finalizeTimeout (${Duration.format(config.finalizeTimeout)}) and sourceGrace (${Duration.format(sourceGrace(config))}); it is left alone`
+    ).pipe(Effect.annotateLogs({ setting: "finalizeTimeout", limit: Duration.format(bound) }))
+  }
+  const settled = Effect.andThen(authority.settled, cell.flush(trainer.trainerFqcn))
+  yield* Effect.timeoutOption(Effect.raceFirst(settled, gone), config.settleLinger)
 })
 
 /**
  * Runs as a finalizer, so it is not interruptible: every wait in it has a bound or an event that must come.
- * A pending task fails first; then the trainer is told; then it gets the time it needs to serve and settle its last
- * accepted result, since a route that vanishes under it costs it long waits.
+ * Pending calls fail first; then the trainer is told; then it may settle. A session that ended hears the trainer no
+ * more, so there is nothing to wait for.
  */
-export const finalize = Effect.fn("AttachBackend.finalize")(function* (
-  context: SessionContext,
-  state: BackendState,
-  supervisor: Fiber.Fiber<void>,
-  closed: Effect.Effect<void>,
-  closedError: AttachError
-) {
-  state.closed = true
-  if (state.active !== undefined) Deferred.doneUnsafe(state.active.outcome, Exit.fail(closedError))
-  yield* Fiber.interrupt(supervisor)
-  const { config, authority } = context
-  const over = yield* Deferred.isDone(state.session.ended)
-  if (state.session.offered && !over && (yield* shutdown(context, state)) && state.session.accepted) {
-    const gone = disconnected(context, state.session)
-    const served = Effect.timeoutOption(authority.idle, config.finalizeTimeout)
-    const outcome = yield* Effect.raceFirst(served, Effect.asSome(gone))
-    if (Option.isNone(outcome)) {
-      yield* Effect.logWarning(
-        `trainer ${context.trainer.trainerFqcn} still serves its last result after finalizeTimeout (${Duration.format(config.finalizeTimeout)}); it is left alone`
-      )
-    }
-    const settled = Effect.andThen(authority.settled, context.cell.flush(context.trainer.trainerFqcn))
-    yield* Effect.timeoutOption(Effect.raceFirst(settled, gone), config.settleLinger)
-  }
-  yield* closed
-})
+export const finalize = Effect.fn("AttachBackend.finalize")(
+  function* (backend: Backend, supervisor: Fiber.Fiber<void>) {
+    const { active, session } = backend
+    backend.closed = true
+    if (active !== undefined) Deferred.doneUnsafe(active.outcome, Exit.fail(closedError(backend)))
+    yield* become(backend, { _tag: "Closed", sessionId: session.id, why: "the backend was closed" })
+    yield* Fiber.interrupt(supervisor)
+    // The session may be another one by now.
+    if (yield* isOwed(backend)) yield* shutdown(backend)
+    if (backend.session.isUsable) yield* letSettle(backend)
+  },
+  (self, { trainer, session }) => Effect.annotateLogs(self, { attach_id: trainer.attachId, session_id: session.id })
+)
