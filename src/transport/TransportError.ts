@@ -72,6 +72,44 @@ export class HandshakeFailed extends Schema.TaggedError<HandshakeFailed>()("Hand
 }
 
 /**
+ * TLS did not come about, or was ended by the peer. `problem` says why:
+ *
+ * - `expired`: the peer's certificate is outside its validity
+ * - `foreign`: it was not issued by the trusted CA
+ * - `purpose`: its extended key usage excludes this side of a connection
+ * - `hostName`: it does not hold the dialed host (gRPC alone looks at that)
+ * - `noCertificate`: the peer showed none
+ * - `refused`: the peer refuses this side's certificate
+ * - `notTls`: the peer speaks something else
+ * - `ended`: the peer went away during the TLS handshake
+ * - `version`: no version in common
+ * - `other`: what the message says
+ *
+ * Source: docs/wire/transport.md, section 5.
+ *
+ * @category errors
+ * @since 0.1.0
+ */
+export class TlsFailed extends Schema.TaggedError<TlsFailed>()("TlsFailed", {
+  target: Schema.String,
+  problem: Schema.Literals([
+    "expired",
+    "foreign",
+    "purpose",
+    "hostName",
+    "noCertificate",
+    "refused",
+    "notTls",
+    "ended",
+    "version",
+    "other"
+  ]),
+  message: Schema.String
+}) {
+  readonly isRetryable: boolean = true
+}
+
+/**
  * The operating system refused an operation on a socket or a file.
  *
  * @category errors
@@ -97,6 +135,7 @@ export const TransportErrorReason = Schema.Union([
   ConnectionClosed,
   BadData,
   HandshakeFailed,
+  TlsFailed,
   IoFailed
 ])
 

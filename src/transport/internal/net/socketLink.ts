@@ -1,0 +1,117 @@
+/** A TCP or TLS socket as a frame link. Source: docs/wire/transport.md, section 6. */
+import type { Socket } from "node:net"
+import { Effect, Result, type Scope } from "effect"
+import type { FrameLink, LinkInfo } from "../../Drivers.ts"
+import { FrameReader } from "../../FrameReader.ts"
+import type { TransportError } from "../../TransportError.ts"
+import { badData, closed } from "../errors.ts"
+import { strangerIn } from "./firstWords.ts"
+import * as Link from "./link.ts"
+import { brokenError } from "./socketErrors.ts"
+
+/** A sent chunk of a stream (1 MiB) with its headers goes out in one write. */
+export const batchBytes = 1024 * 1024 + 128 * 1024
+
+/** Splits what comes, and judges the first frame: before it nothing is known of the peer. */
+const makeSplitter = (peer: string, role: "active" | "passive") => {
+  const reader = new FrameReader()
+  const start: Array<number> = []
+  let isGreeted = false
+
+  const judge = (chunk: Uint8Array): TransportError | undefined => {
+    const known = start.length
+    for (const byte of chunk.subarray(0, 64 - known)) {
+      start.push(byte)
+    }
+    const stranger = start.length < 4 ? undefined : strangerIn(Uint8Array.from(start), peer, role)
+    return stranger === undefined ? undefined : badData(stranger)
+  }
+
+  return (chunk: Uint8Array): Result.Result<ReadonlyArray<Uint8Array>, TransportError> => {
+    if (!isGreeted) {
+      const problem = judge(chunk)
+      if (problem !== undefined) {
+        return Result.fail(problem)
+      }
+    }
+    return Result.map(reader.push(chunk), (frames) => {
+      isGreeted ||= frames.length > 0
+      return frames
+    })
+  }
+}
+
+const nothingSaid = (peer: string, role: "active" | "passive", isTls: boolean): TransportError => {
+  const hint = isTls
+    ? "it may refuse this side's certificate"
+    : "it may want TLS (scheme stcp), or be another service: check port and scheme"
+  return closed(
+    peer,
+    "peer",
+    role === "active" ? `${peer} ended the connection before it said a word: ${hint}` : `${peer} left without a word`
+  )
+}
+
+/** Takes over a connected socket, which closes with the Scope. */
+export const make = Effect.fnUntraced(function* (
+  socket: Socket,
+  info: LinkInfo,
+  role: "active" | "passive",
+  isTls: boolean,
+  settings: Omit<Link.Settings, "batchBytes">
+): Effect.fn.Return<FrameLink, never, Scope.Scope> {
+  const peer = info.peerAddress
+  const split = makeSplitter(peer, role)
+  let isSpoken = false
+
+  const carrier: Link.Carrier = {
+    info,
+    write: (pieces, done) => {
+      const taken = (error?: Error | null) => done(error ? brokenError(peer, role, error) : undefined)
+      socket.cork()
+      for (let index = 0; index < pieces.length - 1; index += 1) {
+        const piece = pieces[index]
+        if (piece !== undefined && piece.byteLength > 0) {
+          socket.write(piece)
+        }
+      }
+      socket.write(pieces[pieces.length - 1] ?? new Uint8Array(0), taken)
+      socket.uncork()
+    },
+    pause: () => socket.pause(),
+    resume: () => socket.resume(),
+    close: () => {
+      // What still comes is thrown away: unread bytes would make the system reset the connection.
+      socket.resume()
+      socket.destroySoon()
+    },
+    destroy: () => socket.destroy()
+  }
+  const link = yield* Link.make(carrier, { ...settings, batchBytes })
+
+  socket.on("data", (chunk: Uint8Array) => {
+    isSpoken = true
+    const frames = split(chunk)
+    if (Result.isSuccess(frames)) {
+      link.deliver(frames.success)
+    } else {
+      link.end(frames.failure)
+      carrier.close()
+    }
+  })
+  socket.on("end", () => {
+    link.end(isSpoken ? closed(peer, "peer", `${peer} closed the connection`) : nothingSaid(peer, role, isTls))
+    socket.destroySoon()
+  })
+  socket.on("error", (error) => link.end(brokenError(peer, role, error)))
+  socket.on("close", () => {
+    link.end(closed(peer, "peer", `the connection with ${peer} is gone`))
+    link.gone()
+  })
+  if (socket.destroyed) {
+    link.end(closed(peer, "peer", `${peer} left at once`))
+    link.gone()
+  }
+  socket.resume()
+  return link.frames
+})
