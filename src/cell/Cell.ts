@@ -12,6 +12,7 @@ import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers, Resources } from "../transport/Drivers.ts"
 import type { StreamSettings } from "./ByteStream.ts"
 import type { CellError } from "./CellError.ts"
+import type { DownloadService, DownloadSettings } from "./DownloadService.ts"
 import { makeEngine } from "./internal/CellEngine.ts"
 
 /**
@@ -129,6 +130,8 @@ export interface CellOptions {
   /** What turns payloads into bytes. Default: the codec of the Client API's values. */
   readonly codec?: Codec
   readonly streaming?: Partial<StreamSettings>
+  /** How arrays are offered and fetched. */
+  readonly downloads?: Partial<DownloadSettings>
   /** Judges the name of a peer that connects, for instance by its certificate. */
   readonly verify?: ConnectionOptions["verify"]
   /** How long a peer may take to say its name. Default 30 seconds. */
@@ -193,6 +196,15 @@ export class Cell extends Context.Service<
       handler: Handler,
       options?: { readonly origin?: string }
     ) => Effect.Effect<void, never, Scope.Scope>
+    /**
+     * Offers the arrays of one message for download instead of sending them in it: its `references` go into the
+     * request. Closing the Scope withdraws the offer, so keep it open until the arrays have been fetched.
+     */
+    readonly offer: DownloadService["offer"]
+    /** Fails the downloads that run from a source, for `reason`, and so the messages that refer to them. */
+    readonly cancelDownloads: DownloadService["cancel"]
+    /** The progress of all downloads, to this cell and from it, from now on. A slow reader misses some. */
+    readonly transfers: DownloadService["transfers"]
     /** Adds a rule to the cell's guard until the Scope closes. */
     readonly guard: (rule: GuardRule) => Effect.Effect<void, never, Scope.Scope>
     /** Whether a direct connection to `peer` is up: the present value first, then each change. */

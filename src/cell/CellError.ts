@@ -108,6 +108,21 @@ export class StreamFailed extends Schema.TaggedError<StreamFailed>()("StreamFail
 }
 
 /**
+ * The arrays that a message refers to could not be fetched from their source, so there is no message. The sender may
+ * send it again.
+ *
+ * @category errors
+ * @since 0.1.0
+ */
+export class DownloadFailed extends Schema.TaggedError<DownloadFailed>()("DownloadFailed", {
+  source: Schema.String,
+  refId: Schema.String,
+  message: Schema.String
+}) {
+  readonly isRetryable: boolean = true
+}
+
+/**
  * @category errors
  * @since 0.1.0
  */
@@ -118,7 +133,8 @@ export const CellErrorReason = Schema.Union([
   EncodeFailed,
   DecodeFailed,
   CellMisconfigured,
-  StreamFailed
+  StreamFailed,
+  DownloadFailed
 ])
 
 /**

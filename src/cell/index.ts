@@ -19,3 +19,10 @@ export {
 export * from "./CellError.ts"
 export * as CellMessage from "./CellMessage.ts"
 export * as CoreCell from "./CoreCell.ts"
+export type {
+  DownloadSettings,
+  Offer,
+  OfferOptions,
+  TransferOutcome,
+  TransferProgress
+} from "./DownloadService.ts"

@@ -263,21 +263,15 @@ describe("requests", () => {
         timeout: "1 second",
         references: sink
       })
-      assert.match((yield* Effect.flip(ask)).message, /blob_cb threw DecodeFailed/)
+      assert.match((yield* Effect.flip(ask)).message, /blob_cb threw DownloadFailed/)
       assert.strictEqual(taken.length, 1)
       parent.hooks.resolve = (sections, arrival) => {
         assert.deepStrictEqual([sections.downloads[0]?.refId, arrival.origin], ["ref-1", "site-1.job"])
-        return Effect.succeed(
-          new Map([
-            [
-              3,
-              new Map([
-                [marker.itemId, "fetched"],
-                ["T1", "fetched"]
-              ])
-            ]
-          ])
-        )
+        const fetched = new Map([
+          [marker.itemId, "fetched"],
+          ["T1", "fetched"]
+        ])
+        return Effect.succeed({ items: new Map([[3, fetched]]), settle: () => Effect.void })
       }
       assert.strictEqual((yield* ask).payload, "fetched")
     })

@@ -8,6 +8,7 @@ import type { Address, Cell, CellOptions, CellReply, Headers, RequestOptions } f
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
 import * as CoreCell from "../CoreCell.ts"
+import * as DownloadService from "../DownloadService.ts"
 import { decodeFailed, misconfigured, unreachable } from "./errors.ts"
 import { makeOwed } from "./Owed.ts"
 import { makePayloads, type Payloads, type Resolve } from "./payloads.ts"
@@ -92,12 +93,20 @@ export const makeEngine = Effect.fnUntraced(function* (
     target: string,
     address: Address,
     payload: unknown,
-    request: RequestOptions
+    request: RequestOptions & { readonly maxReplySize?: () => number }
   ) {
     const encoded = yield* payloads.encode(address.topic, payload, request.references)
-    const { extend, headers, optional = false, secure = false } = request
+    const { extend, headers, maxReplySize, optional = false, secure = false } = request
     const timeout = Duration.fromInputUnsafe(request.timeout)
-    const shared = { encoded, timeout, extend, optional, secure, ...(headers === undefined ? {} : { headers }) }
+    const shared = {
+      encoded,
+      timeout,
+      extend,
+      optional,
+      secure,
+      maxReplySize,
+      ...(headers === undefined ? {} : { headers })
+    }
     return yield* isPlain(address, request.mode)
       ? plainReply(target, address, yield* core.request(target, address, shared))
       : streamedReply(target, address, yield* streamed.request(target, address, shared))
@@ -156,12 +165,22 @@ export const makeEngine = Effect.fnUntraced(function* (
   const handle: Cell["Service"]["handle"] = (address, handler, given = {}) =>
     Effect.andThen(core.handle(address, handler, given.origin), streamed.handle(address, handler, given.origin))
 
+  const { downloads, resolve } = yield* DownloadService.make(
+    { fqcn, ask, send, handle, connected: core.connected, background: core.background },
+    random,
+    options.downloads ?? {}
+  )
+  hooks.resolve = resolve
+
   return {
     cell: {
       fqcn,
       request,
       send,
       handle,
+      offer: downloads.offer,
+      cancelDownloads: downloads.cancel,
+      transfers: downloads.transfers,
       guard: core.guard,
       connected: core.connected,
       flush: owed.flush,

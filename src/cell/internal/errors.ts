@@ -4,6 +4,7 @@ import {
   CellError,
   CellMisconfigured,
   DecodeFailed,
+  DownloadFailed,
   EncodeFailed,
   PeerFailed,
   RequestTimeout,
@@ -28,6 +29,9 @@ export const peerFailed = (target: string, topic: string, message: string): Cell
 
 export const streamFailed = (peer: string, message: string, kind = "StreamError"): CellError =>
   new CellError({ reason: new StreamFailed({ peer, kind, message }) })
+
+export const downloadFailed = (source: string, refId: string, why: string): CellError =>
+  new CellError({ reason: new DownloadFailed({ source, refId, message: `failed to download from ${source}: ${why}` }) })
 
 const waits = {
   sending: "the peer took no more of the request",

@@ -11,7 +11,7 @@ export interface Encoded {
 }
 
 /** What a payload came in, for errors and for fetching what it refers to. */
-interface Arrival {
+export interface Arrival {
   readonly origin: string
   readonly topic: string
   readonly headers: Headers
@@ -20,8 +20,14 @@ interface Arrival {
 /** The arrays that a message refers to, fetched; or `"keep"` to leave the references. */
 type Items = ReadonlyMap<3 | 6, ReadonlyMap<string, unknown>> | "keep"
 
+/** What was fetched for a message. `settle` tells its sources whether the message could be decoded with it. */
+export interface Fetched {
+  readonly items: Items
+  readonly settle: (isUsable: boolean) => Effect.Effect<void>
+}
+
 /** Fetches what a message refers to, before it is decoded. */
-export type Resolve = (sections: Sections, arrival: Arrival) => Effect.Effect<Items, CellError>
+export type Resolve = (sections: Sections, arrival: Arrival) => Effect.Effect<Fetched, CellError>
 
 export interface Payloads {
   readonly encode: (topic: string, payload: unknown, references?: ReferenceSink) => Effect.Effect<Encoded, CellError>
@@ -56,8 +62,12 @@ export const makePayloads = (codec: Codec, resolve: () => Resolve | undefined): 
       )
     const sections = yield* Effect.mapError(Effect.fromResult(codec.parse(bytes)), failed)
     const fetch = sections.downloads.length === 0 ? undefined : resolve()
-    const items = fetch === undefined ? undefined : yield* fetch(sections, arrival)
-    const value = codec.decode(sections, items === undefined ? {} : { items })
+    if (fetch === undefined) {
+      return yield* Effect.mapError(Effect.fromResult(codec.decode(sections)), failed)
+    }
+    const { items, settle } = yield* fetch(sections, arrival)
+    const value = codec.decode(sections, { items })
+    yield* settle(Result.isSuccess(value))
     return yield* Effect.mapError(Effect.fromResult(value), failed)
   })
 

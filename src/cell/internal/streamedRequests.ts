@@ -20,6 +20,8 @@ export interface StreamedRequest {
   readonly extend?: Effect.Effect<boolean> | undefined
   readonly optional?: boolean | undefined
   readonly secure?: boolean | undefined
+  /** The most bytes that its reply may have, asked when the reply begins. Default: as any blob. */
+  readonly maxReplySize?: (() => number) | undefined
 }
 
 /** Requests and replies that travel as blobs; docs/wire/cellnet.md, section 9. */
@@ -32,7 +34,7 @@ export interface StreamedRequests {
   readonly send: (
     target: string,
     address: Address,
-    message: Omit<StreamedRequest, "timeout" | "extend">
+    message: Omit<StreamedRequest, "timeout" | "extend" | "maxReplySize">
   ) => Effect.Effect<void, CellError>
   readonly handle: (address: Address, handler: Handler, origin?: string) => Effect.Effect<void, never, Scope.Scope>
 }
@@ -42,6 +44,7 @@ interface Waiter {
   /** Completed by the first frame of the reply. */
   readonly began: Deferred.Deferred<void>
   readonly reply: Deferred.Deferred<CellMessage.IncomingMessage, CellError>
+  readonly maxReplySize: (() => number) | undefined
   lastProgress: number
 }
 
@@ -81,7 +84,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       waiter.lastProgress = now()
       return Deferred.succeed(waiter.began, undefined).pipe(
         Effect.andThen(
-          readBlob(incoming, maxBlobSize, () => {
+          readBlob(incoming, waiter.maxReplySize?.() ?? maxBlobSize, () => {
             waiter.lastProgress = now()
           })
         ),
@@ -146,6 +149,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
           target,
           began: Deferred.makeUnsafe(),
           reply: Deferred.makeUnsafe(),
+          maxReplySize: request.maxReplySize,
           lastProgress: now()
         }
         waiters.set(requestId, waiter)
