@@ -63,6 +63,11 @@ export class Screen extends Context.Service<Screen, ScreenShape>()("fl-attach/cl
   static readonly layerNode: Layer.Layer<Screen> = Layer.sync(Screen, () => Screen.of(makeScreen(nodeOutput)))
 }
 
+const defaultLevel = "Warn"
+
+/** What `serve` tells by itself, from the events of sessions and rounds. */
+const toldElsewhere = /^(?:session [a-z]+|task "[^"]*" failed): /
+
 /** Log records as lines on standard error; from warnings on, unless `--log-level` says otherwise. */
 export const layerLogger: Layer.Layer<never, never, Screen> = Layer.merge(
   Layer.unwrap(
@@ -72,10 +77,12 @@ export const layerLogger: Layer.Layer<never, never, Screen> = Layer.merge(
           const notes = Object.entries(fiber.getRef(References.CurrentLogAnnotations))
           const suffix = notes.length === 0 ? "" : ` (${notes.map(([key, value]) => `${key}=${value}`).join(" ")})`
           const text = Array.isArray(message) ? message.map(String).join(" ") : String(message)
+          const isDefault = fiber.getRef(References.MinimumLogLevel) === defaultLevel
+          if (isDefault && toldElsewhere.test(text)) return
           screen.errorLine(`fl-attach: ${logLevel.toLowerCase()}: ${text}${suffix}`)
         })
       ])
     )
   ),
-  Layer.succeed(References.MinimumLogLevel, "Warn")
+  Layer.succeed(References.MinimumLogLevel, defaultLevel)
 )
