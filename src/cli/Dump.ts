@@ -34,11 +34,16 @@ const dumpFile = Effect.fnUntraced(function* (file: string, reencode: Option.Opt
   return canonicalJson(describe(value))
 })
 
-const checkFolder = Effect.fnUntraced(function* (folder: string) {
+/** The folder is there, and holds none of the files that are read. */
+const checkFolder = Effect.fnUntraced(function* (folder: string, files: ReadonlyArray<string>) {
   const fs = yield* FileSystem.FileSystem
   const there = yield* Effect.option(fs.stat(folder))
   if (Option.isNone(there) || there.value.type !== "Directory") {
     return yield* wrongUsage(`--reencode ${folder}: the folder is not there: make it first`)
+  }
+  const own = files.find((file) => NodePath.resolve(NodePath.dirname(file)) === NodePath.resolve(folder))
+  if (own !== undefined) {
+    return yield* wrongUsage(`--reencode ${folder} would write over ${own}: name another folder`)
   }
 })
 
@@ -50,7 +55,7 @@ const checkFolder = Effect.fnUntraced(function* (folder: string) {
  */
 export const dump = Effect.fn("dump")(function* ({ files, json, reencode }: DumpOptions) {
   if (!json) return yield* wrongUsage("dump prints JSON only, for now: give --json")
-  if (Option.isSome(reencode)) yield* checkFolder(reencode.value)
+  if (Option.isSome(reencode)) yield* checkFolder(reencode.value, files)
   let bad = 0
   for (const file of files) {
     const line = yield* Effect.result(dumpFile(file, reencode))
