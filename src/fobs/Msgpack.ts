@@ -49,8 +49,26 @@ const known = knownTexts([
   "sm__tp"
 ])
 
+/**
+ * The msgpack bytes of one value, which {@link encode} writes as they are, wherever the value stands: what a forwarder
+ * has not understood stays what it was, to the last bit.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export class Encoded {
+  readonly bytes: Uint8Array
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes
+  }
+}
+
 class PlainWriter extends Writer {
   protected override typed(value: object, depth: number): boolean {
+    if (value instanceof Encoded) {
+      this.raw(value.bytes)
+      return true
+    }
     if (!(value instanceof Tuple)) return false
     this.list(value.items, depth)
     return true
@@ -79,6 +97,8 @@ export const encode = (value: unknown): Result.Result<Uint8Array, FobsError> =>
  */
 export interface DecodeOptions {
   readonly keys?: "any" | "strBytes"
+  /** Keeps floats of integer value, and NaNs with a payload, apart from ints and NaN: as `Float`. Default false. */
+  readonly lossless?: boolean
 }
 
 /**
@@ -88,4 +108,21 @@ export interface DecodeOptions {
  * @since 0.1.0
  */
 export const decode = (bytes: Uint8Array, options?: DecodeOptions): Result.Result<unknown, FobsError> =>
-  attempt(() => new Reader(bytes, { known, strictKeys: options?.keys === "strBytes" }).read())
+  attempt(() => {
+    const strictKeys = options?.keys === "strBytes"
+    return new Reader(bytes, { known, strictKeys, lossless: options?.lossless ?? false }).read()
+  })
+
+/**
+ * The entries of the map that `bytes` hold, their values undecoded: views of `bytes`. Keys are text or bytes, as in frame
+ * headers; of a text key that stands twice, the last value counts. Fails with `Malformed`.
+ *
+ * @category decoding
+ * @since 0.1.0
+ */
+export const entries = (bytes: Uint8Array): Result.Result<Map<string | Uint8Array, Encoded>, FobsError> =>
+  attempt(() => {
+    const found = new Map<string | Uint8Array, Encoded>()
+    new Reader(bytes, { known, strictKeys: true }).entries((key, value) => found.set(key, new Encoded(value)))
+    return found
+  })

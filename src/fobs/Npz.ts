@@ -8,7 +8,8 @@
  */
 import { constants, crc32, inflateRawSync } from "node:zlib"
 import { Result } from "effect"
-import { FobsError, InvalidValue, Malformed, NotEncodable } from "./FobsError.ts"
+import type { FobsError } from "./FobsError.ts"
+import * as Member from "./internal/npzMember.ts"
 import * as ZipDirectory from "./internal/ZipDirectory.ts"
 import type { NdArray } from "./NdArray.ts"
 import * as Npy from "./Npy.ts"
@@ -23,6 +24,8 @@ export interface DecodeOptions {
    * times their own size, so this bounds the memory that a hostile file costs. Default: {@link defaultMaxBytes}.
    */
   readonly maxBytes?: number
+  /** The most members that the file may have: each costs memory, however small it is. Default: no limit. */
+  readonly maxMembers?: number
 }
 
 /**
@@ -33,23 +36,10 @@ export interface DecodeOptions {
  */
 export const defaultMaxBytes: number = 2 ** 32
 
-const suffix = ".npy"
-const stored = 0
-const deflated = 8
-/** Deflate never does better than this; a larger claim needs no inflating to be refused. */
-const bestRatio = 1032
 /** Compressed bytes inflated in one step to see a header: what they yield is bounded by the ratio. */
 const peekStep = 2048
-/** No npy header is longer than this, padding and prefix included. */
-const longestHeader = 40_100
 /** zlib counts its buffers in 32 bits. */
 const largestChunk = 2 ** 30
-
-const malformed = (offset: number | undefined, what: string): FobsError =>
-  new FobsError({ reason: new Malformed({ offset, message: `no npz file: ${what}` }) })
-const invalid = (what: string): FobsError =>
-  new FobsError({ reason: new InvalidValue({ typeName: "npz", message: `npz file refused: ${what}` }) })
-const quoted = (name: string): string => JSON.stringify(name.length > 60 ? `${name.slice(0, 60)}...` : name)
 
 // --- decoding ---
 
@@ -71,70 +61,40 @@ export const decode = (
 ): Result.Result<Map<string, NdArray>, FobsError> =>
   Result.gen(function* () {
     const maxBytes = options.maxBytes ?? defaultMaxBytes
-    const members = yield* Result.mapError(ZipDirectory.read(bytes), ({ offset, what }) =>
-      malformed(offset, isNpy(bytes) ? "it is a bare npy array; write it with numpy.savez" : what)
+    const members = yield* Result.mapError(ZipDirectory.read(bytes, options.maxMembers), (problem) =>
+      Member.noZip(bytes, problem)
     )
     const arrays = new Map<string, NdArray>()
     let total = 0
     for (const member of members) {
       const npy = yield* unpack(member, maxBytes - total)
       total += npy.length
-      arrays.set(arrayName(member.name), yield* inMember(member, Npy.decode(npy)))
+      arrays.set(Member.arrayName(member.name), yield* Member.inMember(member, Npy.decode(npy)))
     }
     return arrays
   })
 
-const isNpy = (bytes: Uint8Array): boolean => Result.isSuccess(Npy.decodeHeader(bytes))
-
-const arrayName = (name: string): string => (name.endsWith(suffix) ? name.slice(0, -suffix.length) : name)
-
-/** Tells the member in an error of npy. */
-const inMember = <A>(member: ZipDirectory.Member, result: Result.Result<A, FobsError>): Result.Result<A, FobsError> =>
-  Result.mapError(result, ({ message, reason }) => {
-    const what = `member ${quoted(member.name)}: ${message}`
-    return reason._tag === "InvalidValue" ? invalid(what) : malformed(undefined, what)
-  })
-
 const unpack = (member: ZipDirectory.Member, maxBytes: number): Result.Result<Uint8Array, FobsError> =>
   Result.gen(function* () {
-    const name = quoted(member.name)
-    if (member.isEncrypted) return yield* Result.fail(invalid(`member ${name} is encrypted`))
-    if (member.method !== stored && member.method !== deflated) {
-      return yield* Result.fail(invalid(`member ${name} is packed by method ${member.method}, not stored or deflated`))
-    }
-    const isStored = member.method === stored
-    if (member.size > maxBytes) return yield* Result.fail(tooLarge(member, maxBytes))
-    const npy = isStored ? member.data : yield* inflate(member, maxBytes)
-    if (npy.length !== member.size) {
-      return yield* Result.fail(malformed(undefined, `member ${name} has ${npy.length} bytes, not ${member.size}`))
-    }
-    if (checksum([npy]) !== member.crc) {
-      return yield* Result.fail(malformed(undefined, `the checksum of member ${name} is wrong: its bytes are damaged`))
-    }
+    yield* Member.checkEntry(member, maxBytes)
+    const npy = member.method === Member.stored ? member.data : yield* inflate(member, maxBytes)
+    if (npy.length !== member.size) return yield* Result.fail(Member.wrongLength(member, npy.length))
+    yield* Member.checkCrc(member, checksum([npy]))
     return npy
   })
-
-const tooLarge = (member: ZipDirectory.Member, left: number): FobsError =>
-  invalid(`member ${quoted(member.name)} has ${member.size} bytes, ${left} are left of the limit (maxBytes)`)
 
 /** Inflates as much as the npy header at the start stands for, and no more. */
 const inflate = (member: ZipDirectory.Member, maxBytes: number): Result.Result<Uint8Array, FobsError> =>
   Result.gen(function* () {
-    const { dataLength, dataOffset } = yield* peekHeader(member)
-    const length = dataOffset + dataLength
-    if (length > maxBytes) return yield* Result.fail(tooLarge({ ...member, size: length }, maxBytes))
-    if (length !== member.size || length > member.data.length * bestRatio) {
-      const what = `member ${quoted(member.name)} has ${member.size} bytes, its npy header stands for ${length}`
-      return yield* Result.fail(malformed(undefined, what))
-    }
-    return yield* inMember(member, inflateAtMost(member.data, length))
+    const length = yield* Member.checkInflated(member, yield* peekHeader(member), maxBytes)
+    return yield* Member.inMember(member, inflateAtMost(member.data, length))
   })
 
 const inflateAtMost = (data: Uint8Array, length: number): Result.Result<Uint8Array, FobsError> =>
   Result.try({
     // One byte more than needed: a full buffer makes zlib ask for a second one.
     try: () => inflateRawSync(data, { maxOutputLength: length, chunkSize: Math.min(length + 1, largestChunk) }),
-    catch: () => malformed(undefined, "it cannot be inflated to the bytes that its header stands for")
+    catch: () => Member.malformed(undefined, "it cannot be inflated to the bytes that its header stands for")
   })
 
 /** Looks at the start of the inflated bytes, from a start of the deflated ones that grows until the header is there. */
@@ -143,10 +103,11 @@ const peekHeader = (member: ZipDirectory.Member): Result.Result<Npy.Header, Fobs
     const start = Result.try(() =>
       inflateRawSync(member.data.subarray(0, length), { finishFlush: constants.Z_SYNC_FLUSH })
     )
-    if (Result.isFailure(start)) return inMember(member, Result.fail(malformed(undefined, "it cannot be inflated")))
+    if (Result.isFailure(start))
+      return Member.inMember(member, Result.fail(Member.malformed(undefined, "it cannot be inflated")))
     const header = Npy.decodeHeader(start.success)
-    const isAll = length >= member.data.length || start.success.length >= longestHeader
-    if (Result.isSuccess(header) || isAll) return inMember(member, header)
+    const isAll = length >= member.data.length || start.success.length >= Member.longestHeader
+    if (Result.isSuccess(header) || isAll) return Member.inMember(member, header)
   }
 }
 
@@ -182,10 +143,12 @@ export const encode = (
     const names = new Set<string>()
     let offset = 0
     for (const [name, array] of arrays) {
-      if (names.has(name)) return yield* notEncodable(name, "the name is there twice")
+      if (names.has(name)) return yield* Member.notEncodable(name, "the name is there twice")
       names.add(name)
-      const encoded = yield* Result.mapError(Npy.encode(array), ({ message }) => notEncodableError(name, message))
-      const member = yield* newMember(name, encoded, offset)
+      const encoded = yield* Result.mapError(Npy.encode(array), ({ message }) =>
+        Member.notEncodableError(name, message)
+      )
+      const member = yield* Member.newMember(name, encoded, checksum(encoded), offset)
       const local = ZipDirectory.localHeader(member)
       members.push(member)
       pieces.push(local, ...encoded)
@@ -193,21 +156,3 @@ export const encode = (
     }
     return [...pieces, ...ZipDirectory.directory(members, offset)]
   })
-
-const newMember = (
-  name: string,
-  encoded: readonly [Uint8Array, Uint8Array],
-  offset: number
-): Result.Result<ZipDirectory.NewMember, FobsError> => {
-  if (!name.isWellFormed()) return notEncodable(name, "the name holds half a character (a lone surrogate)")
-  const text = name + suffix
-  const bytes = new TextEncoder().encode(text)
-  if (bytes.length > 0xffff) return notEncodable(name, "the name is longer than 65531 bytes")
-  const size = encoded[0].length + encoded[1].length
-  return Result.succeed({ name: bytes, isAscii: bytes.length === text.length, crc: checksum(encoded), size, offset })
-}
-
-const notEncodableError = (name: string, what: string): FobsError =>
-  new FobsError({ reason: new NotEncodable({ message: `array ${quoted(name)} cannot go into an npz file: ${what}` }) })
-const notEncodable = (name: string, what: string): Result.Result<never, FobsError> =>
-  Result.fail(notEncodableError(name, what))

@@ -1,13 +1,19 @@
 /**
- * Models in files: `.npz`, as numpy's `savez` and `load` know it.
+ * Models in files: `.npz`, as numpy's `savez` and `load` know it, and `.safetensors`. The suffix says which.
+ *
+ * Files may be larger than memory: {@link stream} reads an array at a time, and nothing is held twice.
  *
  * @since 0.1.0
  */
 import * as NodePath from "node:path"
-import { ByteSize, Effect, FileSystem, type PlatformError, type Scope } from "effect"
-import type { FobsError } from "../fobs/FobsError.ts"
-import type { NdArray } from "../fobs/NdArray.ts"
-import * as Npz from "../fobs/Npz.ts"
+import { ByteSize, Effect, FileSystem, type PlatformError, Result, type Scope, Stream } from "effect"
+import type { ByteSink, ByteSource } from "../fobs/ByteSource.ts"
+import { FobsError } from "../fobs/FobsError.ts"
+import { NdArray } from "../fobs/NdArray.ts"
+import { defaultMaxBytes } from "../fobs/Npz.ts"
+import * as NpzFile from "../fobs/NpzFile.ts"
+import * as SafetensorsFile from "../fobs/SafetensorsFile.ts"
+import { Tensor } from "../fobs/Tensor.ts"
 import { ModelFileError, ModelFileInvalid, ModelFileIo, ModelFileTooLarge } from "./ModelFileError.ts"
 
 /**
@@ -19,9 +25,42 @@ export interface ReadOptions {
   readonly maxBytes?: number
 }
 
-const extension = ".npz"
-/** Node reads and writes less than 2 GiB at once. */
-const step = 2 ** 28
+/**
+ * @category models
+ * @since 0.1.0
+ */
+export interface WriteOptions {
+  /** Texts to keep in the header of a `.safetensors` file (`__metadata__`), for instance `format`: `pt`. */
+  readonly metadata?: Iterable<readonly [name: string, text: string]>
+}
+
+/**
+ * The formats of model files.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type Format = "npz" | "safetensors"
+
+/**
+ * An array of a model file. What numpy knows comes as `NdArray`, from either format; bfloat16 stays a `Tensor` (its
+ * `widened` makes float32 of it).
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type ModelArray = NdArray | Tensor
+
+/**
+ * The format that a file's name stands for; `undefined` for a suffix other than `.npz` and `.safetensors`.
+ *
+ * @category getters
+ * @since 0.1.0
+ */
+export const formatOf = (path: string): Format | undefined => {
+  const extension = NodePath.extname(path).slice(1)
+  return extension === "npz" || extension === "safetensors" ? extension : undefined
+}
 
 const invalid = (path: string, what: string): ModelFileError =>
   new ModelFileError({ reason: new ModelFileInvalid({ path, message: `model file ${path}: ${what}` }) })
@@ -69,11 +108,81 @@ const systemCode = ({ reason }: PlatformError.PlatformError): string => {
   return reason._tag === "NotFound" ? "ENOENT" : reason._tag
 }
 
+const noFormat = (path: string): ModelFileError =>
+  invalid(path, "its name must end in .npz or .safetensors, which says how it is written: name it so")
+
+const checkFormat = (path: string): Effect.Effect<Format, ModelFileError> => {
+  const format = formatOf(path)
+  return format === undefined ? Effect.fail(noFormat(path)) : Effect.succeed(format)
+}
+
+// --- reading ---
+
+/** The file as a source, open as long as the Scope. */
+const open = Effect.fnUntraced(function* (
+  path: string,
+  maxBytes: number
+): Effect.fn.Return<ByteSource<ModelFileError>, ModelFileError, FileSystem.FileSystem | Scope.Scope> {
+  const fs = yield* FileSystem.FileSystem
+  const failed = Effect.mapError(ioFailed(path, "read"))
+  const { size, type } = yield* failed(fs.stat(path)) // before it is opened: a pipe would wait for a writer
+  if (type === "Directory") return yield* invalid(path, "it is a folder, not a file")
+  if (type !== "File") return yield* invalid(path, `it is a ${type}, not a regular file`)
+  const length = Number(ByteSize.toBigInt(size))
+  if (length > maxBytes) return yield* tooLarge(path, length, maxBytes)
+  const file = yield* failed(fs.open(path))
+  return {
+    size: length,
+    readInto: Effect.fnUntraced(function* (offset, target) {
+      for (let at = 0; at < target.length; ) {
+        const count = yield* failed(file.read(target.subarray(at), { position: BigInt(offset + at) }))
+        if (count === 0) return yield* invalid(path, `it was cut to ${offset + at} bytes while it was read; try again`)
+        at += count
+      }
+    })
+  }
+})
+
+const toModelError = (path: string) => (error: FobsError | ModelFileError) =>
+  error instanceof FobsError ? invalid(path, error.message) : error
+
+const fromTensor = ([name, tensor]: readonly [string, Tensor]): readonly [string, ModelArray] => [
+  name,
+  Result.getOrElse(tensor.toArray(), () => tensor)
+]
+
 /**
- * Reads the arrays of a model file by name. The whole file is read into memory, and the arrays are views of it.
+ * The arrays of a model file by name, one at a time, each in a buffer of its own: the file is never in memory as a
+ * whole. In an npz of two arrays with one name, both come.
  *
  * Fails with `ModelFileIo` when the file can't be read, `ModelFileTooLarge` when it is larger than `maxBytes`,
- * `ModelFileInvalid` when it is no npz file of arrays.
+ * `ModelFileInvalid` when it is not what its suffix says, or its arrays are larger than `maxBytes`.
+ *
+ * @category reading
+ * @since 0.1.0
+ */
+export const stream = (
+  path: string,
+  options?: ReadOptions
+): Stream.Stream<readonly [name: string, array: ModelArray], ModelFileError, FileSystem.FileSystem> =>
+  Stream.unwrap(
+    Effect.gen(function* () {
+      const maxBytes = options?.maxBytes ?? defaultMaxBytes
+      const source = yield* open(path, maxBytes)
+      const format = yield* checkFormat(path)
+      const arrays: Stream.Stream<readonly [string, ModelArray], FobsError | ModelFileError> =
+        format === "npz"
+          ? NpzFile.stream(source, { maxBytes })
+          : Stream.map(SafetensorsFile.stream(source, { maxBytes }), fromTensor)
+      return Stream.mapError(arrays, toModelError(path))
+    })
+  )
+
+/**
+ * All arrays of a model file by name; of two with one name the later counts. Takes as much memory as the arrays
+ * themselves.
+ *
+ * Fails as {@link stream}.
  *
  * @category reading
  * @since 0.1.0
@@ -81,76 +190,118 @@ const systemCode = ({ reason }: PlatformError.PlatformError): string => {
 export const read: (
   path: string,
   options?: ReadOptions
-) => Effect.Effect<Map<string, NdArray>, ModelFileError, FileSystem.FileSystem> = Effect.fn("ModelFile.read")(
+) => Effect.Effect<Map<string, ModelArray>, ModelFileError, FileSystem.FileSystem> = Effect.fn("ModelFile.read")(
   function* (path: string, options?: ReadOptions) {
-    const maxBytes = options?.maxBytes ?? Npz.defaultMaxBytes
-    const bytes = yield* readBytes(path, maxBytes)
-    return yield* Effect.mapError(Effect.fromResult(Npz.decode(bytes, { maxBytes })), ({ message }) =>
-      invalid(path, message)
-    )
+    const arrays = new Map<string, ModelArray>()
+    yield* Stream.runForEach(stream(path, options), ([name, array]) => Effect.sync(() => arrays.set(name, array)))
+    return arrays
   }
 )
 
-const readBytes = Effect.fnUntraced(function* (path: string, maxBytes: number) {
-  const fs = yield* FileSystem.FileSystem
-  const failed = Effect.mapError(ioFailed(path, "read"))
-  const { size, type } = yield* failed(fs.stat(path))
-  if (type === "Directory") return yield* invalid(path, "it is a folder, not a file")
-  if (type !== "File") return yield* invalid(path, `it is a ${type}, not a regular file`)
-  const length = Number(ByteSize.toBigInt(size))
-  if (length > maxBytes) return yield* tooLarge(path, length, maxBytes)
-  const file = yield* failed(fs.open(path))
-  const bytes = new Uint8Array(length)
-  let at = 0
-  while (at < length) {
-    const count = yield* failed(file.read(bytes.subarray(at, at + step)))
-    if (count === 0) break // somebody cuts the file just now
-    at += Number(count)
-  }
-  return bytes.subarray(0, at)
+/**
+ * The texts that a `.safetensors` file keeps beside its tensors (`__metadata__`); empty where there are none, and for
+ * `.npz`. The tensors are not read.
+ *
+ * Fails as {@link stream}.
+ *
+ * @category reading
+ * @since 0.1.0
+ */
+export const readMetadata: (
+  path: string,
+  options?: ReadOptions
+) => Effect.Effect<ReadonlyMap<string, string>, ModelFileError, FileSystem.FileSystem> = Effect.fn(
+  "ModelFile.readMetadata"
+)(function* (path: string, options?: ReadOptions) {
+  const maxBytes = options?.maxBytes ?? defaultMaxBytes
+  const source = yield* open(path, maxBytes)
+  if ((yield* checkFormat(path)) === "npz") return new Map<string, string>()
+  return yield* Effect.mapError(SafetensorsFile.metadata(source, { maxBytes }), toModelError(path))
 }, Effect.scoped)
 
+// --- writing ---
+
+const asArray = (path: string, name: string, array: ModelArray): Result.Result<NdArray, ModelFileError> => {
+  if (array instanceof NdArray) return Result.succeed(array)
+  return Result.mapError(array.toArray(), () =>
+    invalid(
+      path,
+      `array ${JSON.stringify(name)} is ${array.dtype}, which numpy lacks: write a .safetensors file, or widen it first (Tensor.widened)`
+    )
+  )
+}
+
+const asTensor = (path: string, name: string, array: ModelArray): Result.Result<Tensor, ModelFileError> => {
+  if (array instanceof Tensor) return Result.succeed(array)
+  return Result.mapError(Tensor.fromArray(array), ({ message }) =>
+    invalid(path, `array ${JSON.stringify(name)}: ${message}: write a .npz file`)
+  )
+}
+
+const convert = <A>(
+  path: string,
+  arrays: Iterable<readonly [string, ModelArray]>,
+  one: (path: string, name: string, array: ModelArray) => Result.Result<A, ModelFileError>
+) =>
+  Effect.fromResult(
+    Result.all(
+      Array.from(arrays, ([name, array]) =>
+        Result.map(one(path, name, array), (converted) => [name, converted] as const)
+      )
+    )
+  )
+
 /**
- * Writes arrays as a model file, whole or not at all: into a temporary folder beside `path`, flushed to the disk, then renamed over
- * `path`. After a failure or an interruption an old file at `path` is still there, and nothing else. A symbolic link
- * at `path` is replaced. Array data is not copied and must not change before the end.
+ * Writes arrays as a model file, whole or not at all: into a temporary folder beside `path`, flushed to the disk, then
+ * renamed over `path`. After a failure or an interruption an old file at `path` is still there, and nothing else. A
+ * symbolic link at `path` is replaced. Array data is not copied (except big-endian and column-major arrays, for
+ * safetensors) and must not change before the end.
  *
- * Fails with `ModelFileInvalid` when `path` does not end in `.npz` or the arrays can't be written, with `ModelFileIo`
- * when the folder is missing, the disk full or the user not allowed.
+ * Fails with `ModelFileInvalid` when `path` ends neither in `.npz` nor in `.safetensors`, or the format has no place for
+ * an array, with `ModelFileIo` when the folder is missing, the disk full or the user not allowed.
  *
  * @category writing
  * @since 0.1.0
  */
 export const write: (
   path: string,
-  arrays: Iterable<readonly [name: string, array: NdArray]>
+  arrays: Iterable<readonly [name: string, array: ModelArray]>,
+  options?: WriteOptions
 ) => Effect.Effect<void, ModelFileError, FileSystem.FileSystem> = Effect.fn("ModelFile.write")(function* (
   path: string,
-  arrays: Iterable<readonly [string, NdArray]>
+  arrays: Iterable<readonly [string, ModelArray]>,
+  options?: WriteOptions
 ) {
-  if (!path.endsWith(extension)) return yield* invalid(path, `only ${extension} files can be written; name it so`)
-  const pieces = yield* Effect.mapError(Effect.fromResult(Npz.encode(arrays)), ({ message }: FobsError) =>
-    invalid(path, message)
-  )
-  yield* Effect.mapError(replace(path, pieces), ioFailed(path, "write"))
+  if ((yield* checkFormat(path)) === "npz") {
+    const converted = yield* convert(path, arrays, asArray)
+    return yield* replace(path, (sink) => NpzFile.write(converted, sink))
+  }
+  const converted = yield* convert(path, arrays, asTensor)
+  yield* replace(path, (sink) => SafetensorsFile.write(converted, sink, options))
 })
 
-const replace = Effect.fnUntraced(function* (path: string, pieces: ReadonlyArray<Uint8Array>) {
+type WriteTo = (sink: ByteSink<ModelFileError>) => Effect.Effect<void, FobsError | ModelFileError>
+
+const replace = Effect.fnUntraced(function* (path: string, writeTo: WriteTo) {
   const fs = yield* FileSystem.FileSystem
-  const folder = yield* fs.makeTempDirectoryScoped({ directory: NodePath.dirname(path), prefix: ".model-" })
+  const failed = Effect.mapError(ioFailed(path, "write"))
+  const folder = yield* failed(fs.makeTempDirectoryScoped({ directory: NodePath.dirname(path), prefix: ".model-" }))
   const temporary = NodePath.join(folder, NodePath.basename(path))
-  yield* Effect.scoped(writePieces(fs, temporary, pieces))
-  yield* fs.rename(temporary, path)
+  yield* Effect.scoped(writeFile(fs, path, temporary, writeTo))
+  yield* failed(fs.rename(temporary, path))
 }, Effect.scoped)
 
-const writePieces = Effect.fnUntraced(function* (
+const writeFile = Effect.fnUntraced(function* (
   fs: FileSystem.FileSystem,
   path: string,
-  pieces: ReadonlyArray<Uint8Array>
-): Effect.fn.Return<void, PlatformError.PlatformError, Scope.Scope> {
-  const file = yield* fs.open(path, { flag: "wx" })
-  for (const piece of pieces) {
-    for (let at = 0; at < piece.length; at += step) yield* file.writeAll(piece.subarray(at, at + step))
-  }
-  yield* file.sync
+  temporary: string,
+  writeTo: WriteTo
+): Effect.fn.Return<void, ModelFileError, Scope.Scope> {
+  const failed = Effect.mapError(ioFailed(path, "write"))
+  const file = yield* failed(fs.open(temporary, { flag: "wx" }))
+  yield* Effect.mapError(
+    writeTo((bytes) => failed(file.writeAll(bytes))),
+    toModelError(path)
+  )
+  yield* failed(file.sync)
 })

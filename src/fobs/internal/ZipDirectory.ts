@@ -8,7 +8,7 @@
  */
 import { Result } from "effect"
 
-export interface Member {
+export interface Entry {
   readonly name: string
   /** 0 stored, 8 deflated; others are the reader's to refuse. */
   readonly method: number
@@ -16,6 +16,13 @@ export interface Member {
   readonly crc: number
   /** The size without compression that the directory claims. */
   readonly size: number
+  /** Bytes that the member takes in the file, as the directory claims. */
+  readonly packed: number
+  /** Where its local header begins in the file. */
+  readonly offset: number
+}
+
+export interface Member extends Entry {
   /** The member's bytes as they stand in the file: a view. */
   readonly data: Uint8Array
 }
@@ -30,7 +37,7 @@ const endLength = 22
 const locatorLength = 20
 const end64Length = 56
 const entryLength = 46
-const localLength = 30
+export const localLength = 30
 const maxComment = 0xffff
 const utf8Flag = 0x800
 const in32Bits = 0xffffffff
@@ -64,62 +71,95 @@ const findEnd = (view: DataView): number | undefined => {
   return undefined
 }
 
-interface Extent {
+export interface Extent {
   readonly start: number
   readonly end: number
 }
 
 /** Where the directory lies: from the end record, or its 64-bit form where a locator stands in front of it. */
-const findDirectory = (view: DataView, end: number): Extent => {
+const findDirectory = (view: DataView, end: number, base: number): Extent => {
   const narrow = extent(view.getUint32(end + 16, true), view.getUint32(end + 12, true))
   const locator = end - locatorLength
   if (locator < 0 || view.getUint32(locator, true) !== signature.locator) return narrow
-  const end64 = getUint64(view, locator + 8)
-  if (end64 + end64Length > locator || view.getUint32(end64, true) !== signature.end64) return extent(Infinity, 0)
+  const end64 = getUint64(view, locator + 8) - base
+  if (end64 < 0 || end64 + end64Length > locator || view.getUint32(end64, true) !== signature.end64) {
+    return extent(Infinity, 0)
+  }
   return extent(getUint64(view, end64 + 48), getUint64(view, end64 + 40))
 }
 
 const extent = (start: number, length: number): Extent => ({ start, end: start + length })
 
-/** The members in directory order. Nothing is inflated or copied. */
-export const read = (bytes: Uint8Array): Result.Result<ReadonlyArray<Member>, Problem> => {
-  const view = viewOf(bytes)
+/** As many bytes from the end of a file are enough for {@link locate}. */
+export const tailLength = end64Length + locatorLength + endLength + maxComment
+
+/** The place of the directory in a file, told from its last bytes, which begin at `base`. */
+export const locate = (tail: Uint8Array, base: number): Result.Result<Extent, Problem> => {
+  const view = viewOf(tail)
   const end = findEnd(view)
   if (end === undefined) return problem(0, "it has no end record of a zip file")
-  const directory = findDirectory(view, end)
-  if (directory.end > end) return problem(end, "its directory lies outside of it")
-  const members: Array<Member> = []
-  for (let at = directory.start; at < directory.end; ) {
-    const entry = readEntry(bytes, view, at, directory.end)
+  const directory = findDirectory(view, end, base)
+  return directory.end > base + end
+    ? problem(base + end, "its directory lies outside of it")
+    : Result.succeed(directory)
+}
+
+/** The entries of a directory that begins at `base` of its file. */
+export const readEntries = (
+  directory: Uint8Array,
+  base: number,
+  maxMembers: number = Number.POSITIVE_INFINITY
+): Result.Result<ReadonlyArray<Entry>, Problem> => {
+  const view = viewOf(directory)
+  const entries: Array<Entry> = []
+  for (let at = 0; at < directory.length; ) {
+    if (entries.length >= maxMembers) {
+      return problem(base + at, `it has more than ${maxMembers} members (maxMembers)`)
+    }
+    const entry = readEntry(directory, view, at, base)
     if (Result.isFailure(entry)) return Result.fail(entry.failure)
-    members.push(entry.success.member)
+    entries.push(entry.success.entry)
     at = entry.success.next
   }
-  return Result.succeed(members)
+  return Result.succeed(entries)
 }
+
+/** The members in directory order. Nothing is inflated or copied. */
+export const read = (bytes: Uint8Array, maxMembers?: number): Result.Result<ReadonlyArray<Member>, Problem> =>
+  Result.gen(function* () {
+    const { end, start } = yield* locate(bytes, 0)
+    const view = viewOf(bytes)
+    const members: Array<Member> = []
+    for (const entry of yield* readEntries(bytes.subarray(start, end), start, maxMembers)) {
+      const data = readData(bytes, view, entry)
+      if (data === undefined) {
+        return yield* problem(start, `the bytes of member ${JSON.stringify(entry.name.slice(0, 60))} are not there`)
+      }
+      members.push({ ...entry, data })
+    }
+    return members
+  })
 
 const readEntry = (
   bytes: Uint8Array,
   view: DataView,
   at: number,
-  directoryEnd: number
-): Result.Result<{ readonly member: Member; readonly next: number }, Problem> => {
-  if (at + entryLength > directoryEnd || view.getUint32(at, true) !== signature.entry) {
-    return problem(at, "its directory holds something that is no entry")
+  base: number
+): Result.Result<{ readonly entry: Entry; readonly next: number }, Problem> => {
+  if (at + entryLength > bytes.length || view.getUint32(at, true) !== signature.entry) {
+    return problem(base + at, "its directory holds something that is no entry")
   }
   const nameEnd = at + entryLength + view.getUint16(at + 28, true)
   const extraEnd = nameEnd + view.getUint16(at + 30, true)
   const next = extraEnd + view.getUint16(at + 32, true)
-  if (next > directoryEnd) return problem(at, "an entry of its directory is cut short")
+  if (next > bytes.length) return problem(base + at, "an entry of its directory is cut short")
   const name = decodeName(bytes.subarray(at + entryLength, nameEnd))
-  if (name === undefined) return problem(at, "the name of a member is not utf-8")
+  if (name === undefined) return problem(base + at, "the name of a member is not utf-8")
   const [size, packed, offset] = readSizes(view, at, nameEnd, extraEnd)
-  const data = readData(bytes, view, offset, packed)
-  if (data === undefined) return problem(at, `the bytes of member ${JSON.stringify(name.slice(0, 60))} are not there`)
   const method = view.getUint16(at + 10, true)
   const isEncrypted = (view.getUint16(at + 8, true) & 1) === 1
   const crc = view.getUint32(at + 16, true)
-  return Result.succeed({ member: { name, method, isEncrypted, crc, size, data }, next })
+  return Result.succeed({ entry: { name, method, isEncrypted, crc, size, packed, offset }, next })
 }
 
 const decodeName = (bytes: Uint8Array): string | undefined =>
@@ -151,11 +191,19 @@ const findExtra64 = (view: DataView, extraStart: number, extraEnd: number): Exte
   return { start: 0, end: 0 }
 }
 
-/** Name and extra field of the local header may differ in length from the directory's. */
-const readData = (bytes: Uint8Array, view: DataView, offset: number, packed: number): Uint8Array | undefined => {
-  if (offset + localLength > bytes.length || view.getUint32(offset, true) !== signature.local) return undefined
-  const start = offset + localLength + view.getUint16(offset + 26, true) + view.getUint16(offset + 28, true)
-  if (start + packed > bytes.length) return undefined
+/**
+ * Where a member's bytes begin, behind its local header, of which at least {@link localLength} bytes are there; name and
+ * extra field may differ in length from the directory's. `undefined` for what is no local header.
+ */
+export const dataStart = (local: DataView, offset: number): number | undefined =>
+  local.getUint32(0, true) === signature.local
+    ? offset + localLength + local.getUint16(26, true) + local.getUint16(28, true)
+    : undefined
+
+const readData = (bytes: Uint8Array, view: DataView, { offset, packed }: Entry): Uint8Array | undefined => {
+  if (offset + localLength > bytes.length) return undefined
+  const start = dataStart(new DataView(view.buffer, view.byteOffset + offset, localLength), offset)
+  if (start === undefined || start + packed > bytes.length) return undefined
   return new Uint8Array(bytes.buffer, bytes.byteOffset + start, packed)
 }
 

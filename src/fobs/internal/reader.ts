@@ -60,6 +60,29 @@ export class Reader {
     return value
   }
 
+  /** Goes through the map that the input holds, as {@link read}, but tells the bytes of each value. */
+  entries(each: (key: string | Uint8Array, value: Uint8Array) => void): void {
+    const code = this.bytes[this.position++] ?? 0
+    const count =
+      (code & 0xf0) === 0x80
+        ? code & 0x0f
+        : code === 0xde
+          ? this.view.getUint16(this.take(2))
+          : code === 0xdf
+            ? this.view.getUint32(this.take(4))
+            : malformed("there is no map", 0)
+    this.enter(count, 2, 0)
+    for (let i = 0; i < count; i++) {
+      const key = this.key(1)
+      const begin = this.position
+      this.value(1)
+      if (typeof key === "string" || key instanceof Uint8Array) each(key, this.bytes.subarray(begin, this.position))
+    }
+    if (this.position < this.bytes.length) {
+      malformed(`${this.bytes.length - this.position} bytes follow the end of the value`, this.position)
+    }
+  }
+
   private take(count: number): number {
     const begin = this.position
     if (count > this.bytes.length - begin) malformed("the value is cut short", begin)
