@@ -10,6 +10,7 @@ import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { Codec, ReferenceSink } from "../fobs/Fobs.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers, Resources } from "../transport/Drivers.ts"
+import type { TransportError } from "../transport/TransportError.ts"
 import type { StreamSettings } from "./ByteStream.ts"
 import type { CellError } from "./CellError.ts"
 import type { DownloadService, DownloadSettings } from "./DownloadService.ts"
@@ -147,7 +148,59 @@ export interface CellOptions {
   readonly maxMessageSize?: number
   /** Bytes that may wait to be forwarded to one peer before senders are held back. Default 256 MiB. */
   readonly forwardBytes?: number
+  /**
+   * Bytes that may wait to be forwarded to all peers together; beyond it, peers that have taken all but 1 MiB of theirs
+   * still get what is for them. Default 1 GiB.
+   */
+  readonly forwardTotalBytes?: number
 }
+
+/**
+ * How a cell dials.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ConnectOptions {
+  /** Judges the peer's name, after the cell's own `verify`; a failure ends the connection, and it is dialed again. */
+  readonly verify?: ConnectionOptions["verify"]
+  /** Told why there is no connection: after each attempt that failed, and after each connection that ended. */
+  readonly onDown?: (error: TransportError) => Effect.Effect<void>
+}
+
+/**
+ * A cell that is directly connected, with what went over its connection: whole frames, those that only keep it alive
+ * included.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface PeerStatus {
+  readonly name: string
+  /** Where it is, for people. */
+  readonly address: string
+  /** Whether this cell dialed it. */
+  readonly dialed: boolean
+  /** When it connected: the wall clock, in milliseconds since the epoch. */
+  readonly since: number
+  readonly framesReceived: number
+  readonly bytesReceived: number
+  readonly framesSent: number
+  readonly bytesSent: number
+  /** Bytes of others' messages that it has not taken yet. */
+  readonly bytesWaiting: number
+}
+
+/**
+ * A connection that came, took the place of an older one of the same name, or ended.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type PeerChange =
+  | { readonly _tag: "Connected"; readonly name: string; readonly address: string }
+  | { readonly _tag: "Replaced"; readonly name: string; readonly address: string; readonly before: string }
+  | { readonly _tag: "Disconnected"; readonly name: string; readonly address: string; readonly why: string }
 
 /**
  * A verdict on a message by its headers alone, before a byte of its payload is decrypted or decoded:
@@ -220,7 +273,15 @@ export class Cell extends Context.Service<
       resources?: Resources
     ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
     /** Dials `url` now and again after each loss, until the Scope closes. */
-    readonly connect: (url: string, resources?: Resources) => Effect.Effect<void, CellError, Scope.Scope>
+    readonly connect: (
+      url: string,
+      resources?: Resources,
+      options?: ConnectOptions
+    ) => Effect.Effect<void, CellError, Scope.Scope>
+    /** The cells that are directly connected now, the oldest connection first. */
+    readonly peers: Effect.Effect<ReadonlyArray<PeerStatus>>
+    /** Connections that come and go, from the time of subscription on; a slow subscriber loses the oldest. */
+    readonly peerChanges: Stream.Stream<PeerChange>
   }
 >()("fl-attach/cell/Cell") {
   /**

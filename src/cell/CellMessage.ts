@@ -21,13 +21,15 @@ export interface OutgoingMessage {
 }
 
 /**
- * A message as it came. The payload is a view that its receiver owns, empty where there is none.
+ * A message as it came. The payload is a view that its receiver owns, empty where there is none; `block` are the headers
+ * as they came, encoded, where the message came by a connection.
  *
  * @category models
  * @since 0.1.0
  */
 export interface IncomingMessage {
   readonly headers: Headers
+  readonly block?: Uint8Array
   readonly payload: Uint8Array
 }
 
@@ -212,19 +214,16 @@ export const route = (headers: Headers): ReadonlyArray<string> => {
 }
 
 /**
- * The route with one hop more, at `seconds` since the epoch.
+ * A message's route with one hop more, at `seconds` since the epoch. Decode the hops losslessly, or their times change
+ * their kind.
  *
  * @category combinators
  * @since 0.1.0
  */
-export const extendRoute = (headers: Headers, cell: string, seconds: number): ReadonlyArray<unknown> => {
-  const hops: unknown = headers.get(header.route)
-  const passed = Array.isArray(hops) ? hops : []
-  return [...passed.map(withFloatTime), [cell, new Float(seconds)]]
-}
-
-const withFloatTime = (hop: unknown): unknown =>
-  Array.isArray(hop) && typeof hop[1] === "number" ? [hop[0], new Float(hop[1])] : hop
+export const extendRoute = (hops: unknown, cell: string, seconds: number): ReadonlyArray<unknown> => [
+  ...(Array.isArray(hops) ? hops : []),
+  [cell, new Float(seconds)]
+]
 
 /**
  * What a header map lacks to be a message, in words; `undefined` when nothing. Such a message is dropped without an

@@ -7,9 +7,10 @@
  */
 import { Deferred, type Duration, Effect, FiberSet, type Scope, type Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
+import { Encoded } from "../fobs/Msgpack.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers } from "../transport/Drivers.ts"
-import type { Address, CellReply, GuardRule, Handler } from "./Cell.ts"
+import type { Address, CellReply, GuardRule, Handler, PeerChange, PeerStatus } from "./Cell.ts"
 import type { CellError } from "./CellError.ts"
 import * as CellMessage from "./CellMessage.ts"
 import { type Courier, makeCourier, type Post, type Via } from "./internal/Courier.ts"
@@ -20,6 +21,7 @@ import type { Owed } from "./internal/Owed.ts"
 import { makePeers, type Peer } from "./internal/Peers.ts"
 import { none, type Payloads } from "./internal/payloads.ts"
 import { makeRegistry } from "./internal/Registry.ts"
+import { makeRoom, type RoomLimits } from "./internal/room.ts"
 import { makeWaiters } from "./internal/Waiters.ts"
 import { within } from "./internal/waits.ts"
 
@@ -74,8 +76,8 @@ export interface CoreCellOptions {
   readonly byeTimeout: Duration.Duration
   /** The largest payload of one message, in bytes. */
   readonly maxMessageSize: number
-  /** Bytes that may wait to be forwarded to one peer before the senders' connections are no longer read. */
-  readonly forwardBytes: number
+  /** What may wait to be forwarded before the senders' connections are no longer read. */
+  readonly forwarding: RoomLimits
 }
 
 /**
@@ -97,6 +99,8 @@ export interface CoreCell {
   readonly fqcn: string
   readonly links: Links
   readonly connected: (peer: string) => Stream.Stream<boolean>
+  readonly peers: Effect.Effect<ReadonlyArray<PeerStatus>>
+  readonly peerChanges: Stream.Stream<PeerChange>
   /** Sends a one-way message; ends when its connection has taken it. */
   readonly post: Courier["post"]
   /** Asks and waits for the reply, or the return, not decoded yet. */
@@ -155,15 +159,18 @@ export const make = Effect.fnUntraced(function* (
   const handlers = makeRegistry<Handler>()
   const waiters = makeWaiters()
   const guard = makeGuard(fqcn)
-  const peers = yield* makePeers(options.forwardBytes)
+  const peers = yield* makePeers
   // Handlers start after the frame at hand is dealt with; senders at once, so that messages leave in order.
   const serving = yield* makeWorkers(fqcn, "handlers", false)
   const sending = yield* makeWorkers(fqcn, "senders", true)
   const background = (effect: Effect.Effect<unknown, CellError>) => Effect.asVoid(sending(effect))
+  const forwards = yield* FiberSet.make<unknown, never>()
   const courier = makeCourier({
     ...options,
     peers,
     background: sending,
+    room: makeRoom(options.forwarding),
+    forwarding: (effect) => Effect.asVoid(FiberSet.run(forwards, effect, { startImmediately: true })),
     loopBack: (message) => receive(message, undefined)
   })
 
@@ -180,7 +187,7 @@ export const make = Effect.fnUntraced(function* (
     verdict: { readonly code: string; readonly error: string; readonly reason: string }
   ) => {
     const own = replyCode(new Map(), verdict.code, verdict.error)
-    own.set(header.originalHeaders, message.headers)
+    own.set(header.originalHeaders, message.block === undefined ? message.headers : new Encoded(message.block))
     own.set(header.requestId, CellMessage.texts(message.headers, header.requestId))
     own.set(header.messageType, "return")
     own.set(header.returnReason, verdict.reason)
@@ -190,16 +197,20 @@ export const make = Effect.fnUntraced(function* (
   const expectsReply = (message: CellMessage.IncomingMessage): boolean =>
     message.headers.get(header.messageType) === "req" && CellMessage.flag(message.headers, header.replyExpected)
 
-  const forward = Effect.fnUntraced(function* (message: CellMessage.IncomingMessage, via: Via) {
-    if (yield* courier.forward(message)) {
-      return
-    }
+  const undeliverable = Effect.fnUntraced(function* (message: CellMessage.IncomingMessage, via: Via, why: string) {
     if (CellMessage.isStreamFrame(message.headers, CellMessage.streamTopic.data)) {
       yield* options.frames().undeliverable(message)
     }
     yield* expectsReply(message)
       ? returnTo(message, via, { code: "comm_error", error: "cannot forward", reason: "cant_forward" })
-      : dropped(message, `there is no route to ${CellMessage.text(message.headers, header.destination)}`)
+      : dropped(message, why)
+  })
+
+  const forward = Effect.fnUntraced(function* (message: CellMessage.IncomingMessage, via: Via) {
+    if (!(yield* courier.forward(message, (error) => undeliverable(message, via, error.message)))) {
+      const target = CellMessage.text(message.headers, header.destination)
+      yield* undeliverable(message, via, `there is no route to ${target}`)
+    }
   })
 
   const refuse = (message: CellMessage.IncomingMessage, via: Via) =>
@@ -222,7 +233,7 @@ export const make = Effect.fnUntraced(function* (
     const encoding = CellMessage.text(message.headers, header.payloadEncoding)
     const payload = yield* payloads.decode(encoding, message.payload, arrival)
     if (via !== undefined && address.channel === CellMessage.byeAddress.channel && address.topic === "bye") {
-      yield* peers.remove(via)
+      yield* peers.remove(via, "it said bye")
       return { reply: { returnCode: "ok" }, secure: true }
     }
     const handler = handlers.find(address, origin)
@@ -376,6 +387,8 @@ export const make = Effect.fnUntraced(function* (
     fqcn,
     links,
     connected: peers.connected,
+    peers: peers.status,
+    peerChanges: peers.changes,
     post: courier.post,
     request,
     handle: handlers.add,

@@ -10,14 +10,18 @@ export {
   type CellOptions,
   type CellReply,
   type CellRequest,
+  type ConnectOptions,
   type GuardRule,
   type Handler,
   type Headers,
+  type PeerChange,
+  type PeerStatus,
   type RequestOptions,
   type ReturnCode
 } from "./Cell.ts"
 export * from "./CellError.ts"
 export * as CellMessage from "./CellMessage.ts"
+export * from "./CipherError.ts"
 export * as CoreCell from "./CoreCell.ts"
 export type {
   DownloadSettings,
@@ -26,3 +30,4 @@ export type {
   TransferOutcome,
   TransferProgress
 } from "./DownloadService.ts"
+export * as MessageCipher from "./MessageCipher.ts"

@@ -17,13 +17,15 @@ import * as KeepAlive from "./internal/keepAlive.ts"
 import type { TransportError } from "./TransportError.ts"
 
 /**
- * What came in one DATA frame. `headers` is empty where the frame had none; `payload` is a view that the receiver owns.
+ * What came in one DATA frame. `headers` is empty where the frame had none; `block` is the header block as it came;
+ * `block` and `payload` are views that the receiver owns.
  *
  * @category models
  * @since 0.1.0
  */
 export interface Incoming {
   readonly headers: ReadonlyMap<string, unknown>
+  readonly block: Uint8Array
   readonly payload: Uint8Array
 }
 
@@ -121,11 +123,11 @@ const makeSorting = (party: Party, peer: string, answerPing: () => void) =>
       yield* party.complain(`dropped a frame of ${peer}: ${decoded.failure.message}`)
       return nothing
     }
-    const { appId, headers, payload, type } = decoded.success
+    const { appId, block, headers, payload, type } = decoded.success
     switch (type) {
       case Frame.types.data:
         if (appId === Frame.cellAppId) {
-          return { kind: "message", message: { headers: headers ?? noHeaders, payload } }
+          return { kind: "message", message: { headers: headers ?? noHeaders, block, payload } }
         }
         yield* Effect.logDebug(
           `${party.link.info.peerAddress}: dropped a frame of ${peer} for the application ${appId}`

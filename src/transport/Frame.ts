@@ -73,6 +73,8 @@ export interface Envelope {
  * @since 0.1.0
  */
 export interface Frame extends Envelope {
+  /** The header block as it came, for who passes it on; empty where there is none. */
+  readonly block: Uint8Array
   readonly payload: Uint8Array
 }
 
@@ -158,14 +160,15 @@ export const decode = (bytes: Uint8Array): Result.Result<Frame, TransportError> 
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const length = view.getUint32(0)
   const payloadAt = prefixSize + view.getUint16(4)
-  const headers =
-    payloadAt === prefixSize ? Result.succeed(undefined) : decodeHeaders(bytes.subarray(prefixSize, payloadAt))
+  const block = bytes.subarray(prefixSize, payloadAt)
+  const headers = payloadAt === prefixSize ? Result.succeed(undefined) : decodeHeaders(block)
   return Result.map(headers, (headers) => ({
     type: view.getUint8(6),
     appId: view.getUint16(10),
     streamId: view.getUint16(12),
     sequence: view.getUint16(14),
     headers,
+    block,
     payload: bytes.subarray(length > payloadAt ? payloadAt : bytes.length)
   }))
 }

@@ -23,6 +23,7 @@ export interface CellEngine {
   readonly core: CoreCell.CoreCell
   readonly streams: ByteStream.ByteStream
   readonly payloads: Payloads
+  readonly downloads: DownloadService.DownloadService
   readonly hooks: {
     /** Fetches the arrays that a message refers to. */
     resolve: Resolve | undefined
@@ -32,6 +33,7 @@ export interface CellEngine {
 
 const defaultMaxMessageSize = 2_144_337_904
 const defaultForwardBytes = 256 * 1024 * 1024
+const defaultForwardTotalBytes = 1024 * 1024 * 1024
 
 // Channels whose messages travel whole (docs/wire/cellnet.md, section 9.1).
 const plainChannels: ReadonlySet<string> = new Set([
@@ -81,7 +83,10 @@ export const makeEngine = Effect.fnUntraced(function* (
     },
     byeTimeout: Duration.fromInputUnsafe(options.byeTimeout ?? "500 millis"),
     maxMessageSize: options.maxMessageSize ?? defaultMaxMessageSize,
-    forwardBytes: options.forwardBytes ?? defaultForwardBytes
+    forwarding: {
+      peerBytes: options.forwardBytes ?? defaultForwardBytes,
+      totalBytes: options.forwardTotalBytes ?? defaultForwardTotalBytes
+    }
   })
   const { frames, streams } = yield* ByteStream.make(core, random, settings)
   const streamed = yield* makeStreamedRequests(fqcn, streams, payloads, random, owed)
@@ -185,11 +190,14 @@ export const makeEngine = Effect.fnUntraced(function* (
       connected: core.connected,
       flush: owed.flush,
       listen: core.links.listen,
-      connect: core.links.connect
+      connect: core.links.connect,
+      peers: core.peers,
+      peerChanges: core.peerChanges
     },
     core,
     streams,
     payloads,
+    downloads,
     hooks
   }
 })

@@ -1,4 +1,5 @@
-import { Clock, Effect, Result, Semaphore } from "effect"
+import { Clock, Effect, Result } from "effect"
+import * as Msgpack from "../../fobs/Msgpack.ts"
 import { Float } from "../../fobs/Values.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
 import type { Address, Headers } from "../Cell.ts"
@@ -7,17 +8,19 @@ import * as CellMessage from "../CellMessage.ts"
 import type { Protection } from "../CoreCell.ts"
 import { encodeFailed, misconfigured, sendFailed, unreachable } from "./errors.ts"
 import type { Peer, Peers } from "./Peers.ts"
-import type { Encoded } from "./payloads.ts"
+import type { Encoded as EncodedPayload } from "./payloads.ts"
+import type { Room } from "./room.ts"
 import { forwardHop, nextHop } from "./routing.ts"
 
-const { header, streamHeader } = CellMessage
+const { Encoded } = Msgpack
+const { header } = CellMessage
 
 /** Where a message came from, and its answer goes: a peer's connection, or `undefined` for this cell itself. */
 export type Via = Peer | undefined
 
 /** A request's own part. */
 export interface Post {
-  readonly encoded: Encoded
+  readonly encoded: EncodedPayload
   /** The application's headers; those of the cell win. */
   readonly headers?: Headers
   /** Present where a reply is expected. */
@@ -30,13 +33,15 @@ export interface CourierOptions {
   readonly fqcn: string
   readonly peers: Peers
   readonly maxMessageSize: number
-  readonly forwardBytes: number
   readonly protection: () => Protection | undefined
   /**
    * Runs on its own, so that the reader of a connection never waits for a writer; `false` when too much runs already,
    * and this does not.
    */
   readonly background: (effect: Effect.Effect<unknown, CellError>) => Effect.Effect<boolean>
+  readonly room: Room
+  /** Runs a forward on its own; the room bounds how many there are. */
+  readonly forwarding: (effect: Effect.Effect<void>) => Effect.Effect<void>
   /** Takes a message that this cell sent to itself. */
   readonly loopBack: (message: CellMessage.IncomingMessage) => Effect.Effect<void>
 }
@@ -52,14 +57,24 @@ export interface Courier {
     message: CellMessage.IncomingMessage,
     via: Via,
     own: Headers,
-    encoded: Encoded
+    encoded: EncodedPayload
   ) => Effect.Effect<void, CellError>
-  /** Hands a message of other cells on; `false` when there is nowhere to. */
-  readonly forward: (message: CellMessage.IncomingMessage) => Effect.Effect<boolean>
+  /**
+   * Hands a message of other cells on, once there is room for it; `false` when there is nowhere to. `onLost` runs when
+   * its connection does not take it after all.
+   */
+  readonly forward: (
+    message: CellMessage.IncomingMessage,
+    onLost: (error: CellError) => Effect.Effect<void>
+  ) => Effect.Effect<boolean>
 }
 
-// Decoded headers don't tell 5.0 from 5; these are floats wherever they come from.
-const floats = [streamHeader.retryWait, streamHeader.retryTimeout]
+/** The headers of a message as they came, but for their order; what is not understood stays as it is. */
+const passedOn = ({ block, headers }: CellMessage.IncomingMessage): Map<string, unknown> => {
+  const entries = block === undefined ? undefined : Result.getOrUndefined(Msgpack.entries(block))
+  // Keys that are bytes are passed on, too; they are no business of the cell's.
+  return new Map<string, unknown>((entries ?? headers) as ReadonlyMap<string, unknown>)
+}
 
 const seconds = Effect.map(Clock.currentTimeMillis, (millis) => millis / 1000)
 
@@ -92,7 +107,12 @@ export const makeCourier = (options: CourierOptions): Courier => {
   }
 
   /** Completes the headers of a message that starts here, and sends it. */
-  const ship = Effect.fnUntraced(function* (hop: Via, target: string, headers: Map<string, unknown>, encoded: Encoded) {
+  const ship = Effect.fnUntraced(function* (
+    hop: Via,
+    target: string,
+    headers: Map<string, unknown>,
+    encoded: EncodedPayload
+  ) {
     const now = yield* seconds
     headers.set(header.from, fqcn)
     headers.set(header.to, hop?.name ?? fqcn)
@@ -152,38 +172,38 @@ export const makeCourier = (options: CourierOptions): Courier => {
     return ship(hop, CellMessage.text(message.headers, header.origin), new Map(own), encoded)
   }
 
-  const forward: Courier["forward"] = Effect.fnUntraced(function* (message) {
+  const hopTo = (message: CellMessage.IncomingMessage): Peer | undefined => {
     const target = CellMessage.text(message.headers, header.destination)
     const hop =
       Result.isFailure(Fqcn.validate(target)) || CellMessage.flag(message.headers, header.serverTransit)
         ? undefined
         : forwardHop(fqcn, target, CellMessage.route(message.headers), peers.has)
-    const peer = hop === undefined ? undefined : peers.get(hop)
+    return hop === undefined ? undefined : peers.get(hop)
+  }
+
+  const forward: Courier["forward"] = Effect.fnUntraced(function* (message, onLost) {
+    const peer = hopTo(message)
     if (peer === undefined) {
       return false
     }
+    const headers = passedOn(message)
+    const size = message.payload.byteLength + (message.block?.byteLength ?? 0)
     const now = yield* seconds
-    const size = message.payload.byteLength
-    const headers = new Map(message.headers)
-    for (const key of floats) {
-      const value = headers.get(key)
-      if (typeof value === "number") {
-        headers.set(key, new Float(value))
-      }
-    }
+    const known = headers.get(header.route)
+    const hops =
+      known instanceof Encoded ? Result.getOrUndefined(Msgpack.decode(known.bytes, { lossless: true })) : known
     headers.set(header.from, fqcn)
     headers.set(header.to, peer.name)
-    headers.set(header.route, CellMessage.extendRoute(message.headers, fqcn, now))
-    headers.set(header.payloadLength, size)
+    headers.set(header.route, CellMessage.extendRoute(hops, fqcn, now))
+    headers.set(header.payloadLength, message.payload.byteLength)
     headers.set(header.sendTime, new Float(now))
-    // A slow receiver holds its senders back, at last, instead of filling the memory.
-    const permits = Math.max(1, Math.min(size, options.forwardBytes))
-    yield* Semaphore.take(peer.room, permits)
-    const leave = Semaphore.release(peer.room, permits)
-    if (!(yield* background(Effect.ensuring(send(peer, headers, [message.payload]), leave)))) {
-      yield* leave
-    }
-    return true
+    const sent = send(peer, headers, [message.payload]).pipe(
+      Effect.catch(onLost),
+      Effect.ensuring(Effect.sync(() => options.room.leave(peer.queued, size)))
+    )
+    return yield* Effect.uninterruptibleMask((restore) =>
+      restore(options.room.enter(peer.queued, size)).pipe(Effect.andThen(options.forwarding(sent)), Effect.as(true))
+    )
   })
 
   return { post, postTo, answer, forward }

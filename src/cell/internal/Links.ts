@@ -1,10 +1,12 @@
-import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Random, Scope } from "effect"
+import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Option, Random, Scope } from "effect"
 import * as Connection from "../../transport/Connection.ts"
 import type { Driver, DriverListener, Drivers, FrameLink, Resources } from "../../transport/Drivers.ts"
-import type { TransportError } from "../../transport/TransportError.ts"
+import { ConnectionClosed, TransportError } from "../../transport/TransportError.ts"
+import type { ConnectOptions } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import { misconfigured } from "./errors.ts"
 import type { Peer, Peers } from "./Peers.ts"
+import { counted } from "./traffic.ts"
 
 export interface LinksOptions {
   readonly fqcn: string
@@ -22,7 +24,11 @@ export interface Links {
     schemeOrUrl: string,
     resources?: Resources
   ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
-  readonly connect: (url: string, resources?: Resources) => Effect.Effect<void, CellError, Scope.Scope>
+  readonly connect: (
+    url: string,
+    resources?: Resources,
+    options?: ConnectOptions
+  ) => Effect.Effect<void, CellError, Scope.Scope>
   /** Makes every connector that waits dial at once. */
   readonly redial: Effect.Effect<void>
 }
@@ -38,6 +44,25 @@ const redialWait = (attempt: number): Effect.Effect<Duration.Duration> =>
     const seconds = backoff[Math.min(attempt, backoff.length - 1)] ?? 10
     return Duration.millis(Math.round(seconds * 1000 * (0.8 + 0.4 * chance)))
   })
+
+const replaced = (target: string, name: string): TransportError => {
+  const message = `a newer connection of ${name} takes the place of this one`
+  return new TransportError({ reason: new ConnectionClosed({ target, by: "evicted", message }) })
+}
+
+/** Why a connection is over, for people. */
+const endOf = (exit: Exit.Exit<unknown, unknown>): string => {
+  const error = Option.getOrUndefined(Exit.findErrorOption(exit))
+  return error instanceof TransportError ? error.message : "it was closed here"
+}
+
+type Verify = NonNullable<Connection.Options["verify"]>
+
+/** Both judge, one after the other. */
+const verifying =
+  (one: Verify | undefined, other: Verify | undefined): Verify =>
+  (peer, info) =>
+    Effect.andThen(one?.(peer, info) ?? Effect.void, () => other?.(peer, info) ?? Effect.void)
 
 /** Must be closed after the scopes of what uses it: its own Scope ends all connections. */
 export const makeLinks = Effect.fnUntraced(function* (
@@ -69,11 +94,13 @@ export const makeLinks = Effect.fnUntraced(function* (
     link: FrameLink,
     role: "active" | "passive",
     mine: Set<Peer>,
-    onReady?: () => void
-  ): Effect.fn.Return<void, TransportError, Scope.Scope> {
+    dialed: ConnectOptions & { readonly onReady?: () => void } = {}
+  ): Effect.fn.Return<never, TransportError, Scope.Scope> {
     let name = ""
-    const connection = yield* Connection.make(link, {
+    const { link: counting, traffic } = counted(link)
+    const connection = yield* Connection.make(counting, {
       ...options.connection,
+      verify: verifying(options.connection.verify, dialed.verify),
       role,
       local: fqcn,
       nextStreamId: () => streamIds(name)()
@@ -83,12 +110,12 @@ export const makeLinks = Effect.fnUntraced(function* (
       mine.add(peer)
       owned.add(peer)
     }
-    const peer = yield* Effect.acquireRelease(peers.add(connection, own), (peer) => {
+    const peer = yield* Effect.acquireRelease(peers.add(connection, role, traffic, own), (peer, exit) => {
       mine.delete(peer)
       owned.delete(peer)
-      return Effect.andThen(peers.remove(peer), Deferred.succeed(peer.gone, undefined))
+      return Effect.andThen(peers.remove(peer, endOf(exit)), Deferred.succeed(peer.gone, undefined))
     })
-    onReady?.()
+    dialed.onReady?.()
     yield* Effect.logDebug(`${fqcn}: connected with ${peer.name} (${link.info.peerAddress})`)
     // A message must not end the connection, whatever it does to us.
     const take = (message: Connection.Incoming) =>
@@ -99,7 +126,7 @@ export const makeLinks = Effect.fnUntraced(function* (
       Effect.flatMap(connection.receive, (messages) => Effect.forEach(messages, take, { discard: true }))
     )
     yield* Effect.raceFirst(receive, Deferred.await(peer.evicted))
-    yield* Effect.logDebug(`${fqcn}: a newer connection of ${peer.name} takes the place of this one`)
+    return yield* Effect.fail(replaced(link.info.peerAddress, peer.name))
   })
 
   const over = (what: string) => (error: TransportError) =>
@@ -121,7 +148,8 @@ export const makeLinks = Effect.fnUntraced(function* (
     url: string,
     dial: Effect.Effect<FrameLink, TransportError, Scope.Scope>,
     mine: Set<Peer>,
-    first: Deferred.Deferred<void, CellError>
+    first: Deferred.Deferred<void, CellError>,
+    given: ConnectOptions
   ) {
     let attempt = 0
     while (true) {
@@ -129,33 +157,33 @@ export const makeLinks = Effect.fnUntraced(function* (
       const onReady = () => {
         readyAt = clock.monotonicTimeNanosUnsafe()
       }
-      const exit = yield* dial.pipe(
-        Effect.flatMap((link) => serve(link, "active", mine, onReady)),
+      const error = yield* dial.pipe(
+        Effect.flatMap((link) => serve(link, "active", mine, { ...given, onReady })),
         Effect.scoped,
-        Effect.result
+        Effect.flip
       )
-      if (exit._tag === "Failure" && exit.failure.reason._tag === "BadConfig") {
-        yield* Effect.logError(`${fqcn}: ${url} can't be dialed: ${exit.failure.message}`)
-        yield* Deferred.fail(first, misconfigured("url", exit.failure.message))
+      if (error.reason._tag === "BadConfig") {
+        yield* Effect.logError(`${fqcn}: ${url} can't be dialed: ${error.message}`)
+        yield* Deferred.fail(first, misconfigured("url", error.message))
       }
+      yield* given.onDown?.(error) ?? Effect.void
       const lasted = readyAt === undefined ? 0 : Number(clock.monotonicTimeNanosUnsafe() - readyAt) / 1e6
       if (lasted > lastingMillis) {
         attempt = 0
       }
       const wait = yield* redialWait(attempt)
-      const why = exit._tag === "Failure" ? exit.failure.message : "a newer connection took its place"
-      const line = `${fqcn}: no connection by ${url}, dialing again in ${Duration.format(wait)}: ${why}`
+      const line = `${fqcn}: no connection by ${url}, dialing again in ${Duration.format(wait)}: ${error.message}`
       yield* attempt === 0 ? Effect.logInfo(line) : Effect.logDebug(line)
       yield* Effect.raceFirst(Effect.sleep(wait), bell.await)
       attempt += 1
     }
   })
 
-  const connect: Links["connect"] = Effect.fn("Cell.connect")(function* (url, resources) {
+  const connect: Links["connect"] = Effect.fn("Cell.connect")(function* (url, resources, given = {}) {
     const driver = yield* driverFor(url)
     const first = yield* Deferred.make<void, CellError>()
     const mine = new Set<Peer>()
-    yield* supervise(dialing(url, driver.connect(url, resources), mine, first), mine)
+    yield* supervise(dialing(url, driver.connect(url, resources), mine, first, given), mine)
     // A URL that its driver refuses is known by now; anything else is tried again.
     yield* Effect.yieldNow
     if (yield* Deferred.isDone(first)) {
