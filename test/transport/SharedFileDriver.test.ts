@@ -702,7 +702,8 @@ describe("SharedFileDriver", () => {
       )
       assert.deepStrictEqual([active.peer, passive.peer], ["site-1.job", "site-1.-client_api_t"])
       yield* active.send(new Map([["k", "v"]]), [fromHex("0102")])
-      assert.deepStrictEqual(yield* passive.receive, [{ headers: new Map([["k", "v"]]), payload: fromHex("0102") }])
+      const [message] = yield* passive.receive
+      assert.deepStrictEqual([message.headers, message.payload], [new Map([["k", "v"]]), fromHex("0102")])
     }).pipe(Effect.provide(SharedFileDriver.layer()))
   )
 })
