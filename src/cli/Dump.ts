@@ -47,13 +47,8 @@ const checkFolder = Effect.fnUntraced(function* (folder: string, files: Readonly
   }
 })
 
-/**
- * Prints one line for each file, also for those that are malformed; then it fails, if there are any.
- *
- * @category combinators
- * @since 0.1.0
- */
-export const dump = Effect.fn("dump")(function* ({ files, json, reencode }: DumpOptions) {
+/** Prints one line for each file, also for those that are malformed; then it fails, if there are any. */
+const dump = Effect.fn("dump")(function* ({ files, json, reencode }: DumpOptions) {
   if (!json) return yield* wrongUsage("dump prints JSON only, for now: give --json")
   if (Option.isSome(reencode)) yield* checkFolder(reencode.value, files)
   let bad = 0

@@ -12,11 +12,7 @@ import { version } from "./internal/version.ts"
 import * as Probe from "./Probe.ts"
 import * as Serve from "./Serve.ts"
 
-/**
- * @category commands
- * @since 0.1.0
- */
-export const command = Command.make("fl-attach").pipe(
+const command = Command.make("fl-attach").pipe(
   Command.withDescription("Federated learning with trainers that others started, by NVFlare's Client API Attach"),
   Command.withSubcommands([Serve.command, Probe.command, Dump.command])
 )

@@ -39,13 +39,8 @@ const addFlag = Flag.String("add").pipe(
   Flag.withDefault(0)
 )
 
-/**
- * The value with `addend` added to every numeric array in it, however deep.
- *
- * @category combinators
- * @since 0.1.0
- */
-export const addToArrays = (value: unknown, addend: number | bigint): unknown => {
+/** The value with `addend` added to every numeric array in it, however deep. */
+const addToArrays = (value: unknown, addend: number | bigint): unknown => {
   if (value instanceof NdArray) return NdMath.addScalar(value, addend)
   if (value instanceof Map) return new Map([...value].map(([key, item]) => [key, addToArrays(item, addend)]))
   if (value instanceof Tuple) return new Tuple(value.items.map((item) => addToArrays(item, addend)))
@@ -81,16 +76,8 @@ const answer = (model: FLModel, addend: number | bigint): FLModel =>
     metrics: model.metrics ?? (model.params === undefined ? [["probe", 1] as const] : [])
   })
 
-/**
- * Attaches and answers until the service ends the session.
- *
- * @category combinators
- * @since 0.1.0
- */
-export const probe = Effect.fn("probe")(function* (options: {
-  readonly profile: string
-  readonly add: number | bigint
-}) {
+/** Attaches and answers until the service ends the session. */
+const probe = Effect.fn("probe")(function* (options: { readonly profile: string; readonly add: number | bigint }) {
   const screen = yield* Screen
   const profile = yield* TrainerProfile.load(options.profile)
   screen.line(`attaching as ${profile.attachId} of site ${profile.siteName}`)

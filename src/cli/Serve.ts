@@ -75,13 +75,8 @@ const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], 
   )
 })
 
-/**
- * Runs the rounds and writes the model. The value tells what was written.
- *
- * @category combinators
- * @since 0.1.0
- */
-export const serve = Effect.fn("serve")(function* (options: ServeOptions) {
+/** Runs the rounds and writes the model. */
+const serve = Effect.fn("serve")(function* (options: ServeOptions) {
   const { model, sharedDir, trainers } = yield* checkServe(options)
   const screen = yield* Screen
   const events = yield* EventLog.open(options.events)

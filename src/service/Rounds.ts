@@ -204,12 +204,8 @@ const ask = Effect.fnUntraced(
 
 const readResult = (attachId: string, taskName: string, result: Shareable): Result.Result<FLModel, AttachError> => {
   const { returnCode } = result
-  const failed = (message: string) =>
-    attachError(new TaskFailed({ attachId, taskName, returnCode, message: `trainer "${attachId}" ${message}` }))
-  if (returnCode !== "OK") {
-    return Result.fail(failed(`answered task "${taskName}" with ${returnCode}: its own log tells why`))
-  }
-  return Result.mapError(ModelExchange.fromShareable(result), ({ message }) =>
-    failed(`answered task "${taskName}" with something that is no model: ${message}`)
-  )
+  return Result.mapError(ModelExchange.fromShareable(result), (error) => {
+    const message = `trainer "${attachId}" answered task "${taskName}" with something that is no model: ${error.message}`
+    return attachError(new TaskFailed({ attachId, taskName, returnCode, message }))
+  })
 }

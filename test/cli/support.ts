@@ -80,7 +80,7 @@ export interface Ended {
   readonly stderr: string
 }
 
-export interface Running {
+interface Running {
   readonly kill: (signal: NodeJS.Signals) => Effect.Effect<void>
   /** Waits until the text has been printed; fails when the process ends without it. */
   readonly printed: (text: string) => Effect.Effect<void, string>

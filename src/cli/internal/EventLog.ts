@@ -4,7 +4,7 @@ import { NdArray } from "../../fobs/NdArray.ts"
 import type { AnalyticsRecord } from "../../model/Analytics.ts"
 import { type Failure, wrongUsage } from "./Failure.ts"
 
-export type LogEvent = { readonly event: string } & { readonly [field: string]: unknown }
+type LogEvent = { readonly event: string } & { readonly [field: string]: unknown }
 
 export type EventLog = (event: LogEvent) => Effect.Effect<void>
 

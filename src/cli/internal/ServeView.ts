@@ -25,7 +25,7 @@ export interface ServeView {
 
 const barWidth = 24
 
-export const formatSeconds = (duration: Duration.Duration): string => {
+const formatSeconds = (duration: Duration.Duration): string => {
   const seconds = Duration.toSeconds(duration)
   return seconds < 120 ? `${seconds.toFixed(1)} s` : `${(seconds / 60).toFixed(1)} min`
 }
