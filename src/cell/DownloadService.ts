@@ -137,6 +137,8 @@ export interface DownloadService {
   readonly cancel: (source: string, reason: string) => Effect.Effect<void>
   /** The progress of all downloads, both ways, from now on. A slow reader misses some. */
   readonly transfers: Stream.Stream<TransferProgress>
+  /** How many downloads others may make of this cell, and how many it makes, now. */
+  readonly inUse: () => { readonly offered: number; readonly fetched: number }
 }
 
 /**
@@ -175,7 +177,12 @@ export const make = Effect.fnUntraced(function* (
   yield* host.handle(downloadAddress, source.handle)
   yield* host.handle(sourceFailureAddress, receiver.sourceFailure)
   return {
-    downloads: { offer: source.offer, cancel: receiver.cancel, transfers },
+    downloads: {
+      offer: source.offer,
+      cancel: receiver.cancel,
+      transfers,
+      inUse: () => ({ offered: source.size(), fetched: receiver.size() })
+    },
     resolve: receiver.resolve
   }
 })

@@ -40,6 +40,8 @@ export interface Receiver {
   readonly resolve: Resolve
   readonly cancel: (source: string, reason: string) => Effect.Effect<void>
   readonly sourceFailure: Handler
+  /** How many downloads are under way. */
+  readonly size: () => number
 }
 
 /** One download under way. */
@@ -369,6 +371,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
   return {
     resolve,
     sourceFailure,
+    size: () => active.size,
     cancel: (source, reason) => Effect.sync(() => abortAll((download) => download.fqcn === source, reason))
   }
 })

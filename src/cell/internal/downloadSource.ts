@@ -20,6 +20,8 @@ export interface SourceOptions {
 export interface Source {
   readonly offer: (options: OfferOptions) => Effect.Effect<Offer, never, Scope.Scope>
   readonly handle: Handler
+  /** How many downloads are on offer. */
+  readonly size: () => number
 }
 
 interface Finished {
@@ -333,5 +335,5 @@ export const makeSource = Effect.fnUntraced(function* (
     return tx
   }
 
-  return { offer, handle }
+  return { offer, handle, size: () => refs.size }
 })
