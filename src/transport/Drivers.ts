@@ -23,6 +23,8 @@ export interface LinkInfo {
   readonly localAddress: string
   readonly peerAddress: string
   readonly peerCommonName?: string
+  /** Where TLS is spoken: whether the listener alone has shown a certificate, or both ends. */
+  readonly security?: "tls" | "mtls"
 }
 
 /**

@@ -8,7 +8,9 @@
  */
 import * as NodeNet from "node:net"
 import * as NodeOs from "node:os"
+import * as NodeTls from "node:tls"
 import { Effect, Layer, type Scope } from "effect"
+import type { TlsContext } from "../identity/TlsContext.ts"
 import { type Driver, Drivers, type FrameLink } from "./Drivers.ts"
 import * as DriverTable from "./internal/driverTable.ts"
 import * as Arrivals from "./internal/net/arrivals.ts"
@@ -17,6 +19,7 @@ import { type Binding, forDial, forListener } from "./internal/net/connector.ts"
 import { type Limits, limitsOf, type NetworkOptions } from "./internal/net/options.ts"
 import * as SocketLink from "./internal/net/socketLink.ts"
 import { addressesOf, dialTcp, keepAliveDelay, noDelayOf, openServer } from "./internal/net/sockets.ts"
+import * as Tls from "./internal/net/tls.ts"
 import type { TransportError } from "./TransportError.ts"
 
 /**
@@ -27,28 +30,69 @@ export interface Options extends NetworkOptions {}
 
 const schemes = ["tcp", "stcp", "atcp", "satcp"]
 
-const clearLink = (socket: NodeNet.Socket, scheme: string, role: "active" | "passive", limits: Limits) => {
+type Role = "active" | "passive"
+
+const clearLink = (socket: NodeNet.Socket, scheme: string, role: Role, limits: Limits) => {
   const { local, peer } = addressesOf(socket)
-  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, false, limits)
+  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, limits)
 }
 
-const listenClear = Effect.fnUntraced(function* (binding: Binding, limits: Limits) {
-  const arrivals = yield* Arrivals.make
-  const server = NodeNet.createServer({
-    noDelay: noDelayOf(binding.params),
-    keepAlive: true,
-    keepAliveInitialDelay: keepAliveDelay,
-    pauseOnConnect: true
-  })
+const tlsLink = (socket: NodeTls.TLSSocket, { scheme, security }: Secured, role: Role, limits: Limits) => {
+  const { local, peer } = addressesOf(socket)
+  const info = { scheme, localAddress: local, peerAddress: peer, ...Tls.peerNameOf(socket), security }
+  return SocketLink.make(socket, info, role, limits)
+}
+
+interface Secured {
+  readonly scheme: string
+  readonly security: "tls" | "mtls"
+}
+
+const socketOptions = (binding: Binding) => ({
+  noDelay: noDelayOf(binding.params),
+  keepAlive: true,
+  keepAliveInitialDelay: keepAliveDelay
+})
+
+const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: Limits): NodeNet.Server => {
+  const server = NodeNet.createServer({ ...socketOptions(binding), pauseOnConnect: true })
   server.on("connection", (socket) => {
     socket.on("error", () => {})
     arrivals.add({ take: clearLink(socket, binding.scheme, "passive", limits), drop: () => socket.destroy() })
   })
-  return { server, arrivals }
-})
+  return server
+}
+
+/** Each handshake goes on by itself: a client that is silent holds up nobody, and is sent away after a while. */
+const tlsServer = (
+  binding: Binding,
+  context: TlsContext,
+  arrivals: Arrivals.Arrivals,
+  limits: Limits
+): NodeNet.Server => {
+  const server = NodeTls.createServer({
+    ...socketOptions(binding),
+    ...Tls.listenerOptions(context, limits.handshakeTimeout)
+  })
+  const secured = { scheme: binding.scheme, security: context.security }
+  server.on("tlsClientError", (error, socket) => {
+    arrivals.complain(Tls.clientError(addressesOf(socket).peer, error, socket).message)
+    socket.destroy()
+  })
+  server.on("secureConnection", (socket) => {
+    socket.on("error", () => {})
+    arrivals.add({ take: tlsLink(socket, secured, "passive", limits), drop: () => socket.destroy() })
+  })
+  return server
+}
 
 /**
  * A driver for `tcp://host:port` and `stcp://host:port` URLs.
+ *
+ * A listener may be given by the bare scheme and resources: `host` (how peers reach it; default `localhost`),
+ * `listen_host`, `port` or `ports` (`8000-8010`; default any free one), `connection_security`. `stcp` and `satcp` speak
+ * TLS, with certificates on both sides unless `connection_security` is `tls`; a listener whose `connection_security` is
+ * not `clear` does so too, whatever its scheme. A dialer never connects in clear where certificates are asked for.
  *
  * @category constructors
  * @since 0.1.0
@@ -61,14 +105,24 @@ export const make = (options: Options = {}): Driver => {
   > {
     const connector = yield* Effect.fromResult(forDial(url, resources))
     const limits = yield* Effect.fromResult(limitsOf(options, connector.params))
+    if (connector.security === "clear") {
+      const socket = yield* dialTcp(connector, limits.connectTimeout)
+      return yield* clearLink(socket, connector.scheme, "active", limits)
+    }
+    const context = yield* Tls.dialerContext(options.credentials, connector, true)
     const socket = yield* dialTcp(connector, limits.connectTimeout)
-    return yield* clearLink(socket, connector.scheme, "active", limits)
+    const secured = yield* Tls.upgrade(socket, connector, context, limits.handshakeTimeout)
+    return yield* tlsLink(secured, { scheme: connector.scheme, security: context.security }, "active", limits)
   })
 
   const listen: Driver["listen"] = Effect.fn("TcpDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
-    const { arrivals, server } = yield* listenClear(binding, limits)
+    const arrivals = yield* Arrivals.make(`${binding.scheme} listener of ${binding.host}`)
+    const server =
+      binding.security === "clear"
+        ? clearServer(binding, arrivals, limits)
+        : tlsServer(binding, yield* Tls.listenerContext(options.credentials, binding, true), arrivals, limits)
     const urlAt = (port: number) => `${binding.scheme}://${binding.host}:${port}`
     const port = yield* bindPort(binding, (port) => openServer(server, urlAt(port), binding.bindHost, port))
     const connectUrl = urlAt(port)

@@ -1,11 +1,18 @@
 /** Settings that the network drivers have in common. */
 import { Duration, Result } from "effect"
+import type { CredentialFiles } from "../../../identity/Credentials.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { numberOf, type Params } from "./connector.ts"
 import type * as Link from "./link.ts"
 
 export interface NetworkOptions {
-  /** How long dialing may take until a connection, TLS included, is there. Default 10 seconds. */
+  /**
+   * Certificates for connectors with TLS, for instance `Credentials.inFolder("/site/certs")`. They are read anew for each
+   * listener and each dialing. The parameters `ca_cert`, `client_cert`, `client_key`, `server_cert`, `server_key` and
+   * `custom_ca_cert` of a connector override them.
+   */
+  readonly credentials?: CredentialFiles
+  /** How long dialing may take until the peer's system has answered. Default 10 seconds. */
   readonly connectTimeout?: Duration.Input
   /** How long a peer may take for the TLS handshake, or the upgrade of HTTP. Default 10 seconds. */
   readonly handshakeTimeout?: Duration.Input

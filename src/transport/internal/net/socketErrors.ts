@@ -47,10 +47,11 @@ const peerCertificate: ReadonlyMap<string, TlsHint> = new Map([
     "INVALID_PURPOSE",
     {
       problem: "purpose",
-      says: "its certificate is not meant for this side of a connection (extended key usage): issue one without that limit"
+      says: "its certificate, or one above it, is not meant for this side of a connection (extended key usage, no CA): issue one without that limit"
     }
   ],
   ["ERR_TLS_CERT_ALTNAME_INVALID", { problem: "hostName", says: "" }],
+  ["ERR_TLS_HANDSHAKE_TIMEOUT", { problem: "ended", says: "it did not end the handshake in time (handshakeTimeout)" }],
   [
     "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE",
     { problem: "noCertificate", says: "it showed no certificate: it must have client.crt and client.key" }

@@ -57,7 +57,6 @@ export const make = Effect.fnUntraced(function* (
   socket: Socket,
   info: LinkInfo,
   role: "active" | "passive",
-  isTls: boolean,
   settings: Omit<Link.Settings, "batchBytes">
 ): Effect.fn.Return<FrameLink, never, Scope.Scope> {
   const peer = info.peerAddress
@@ -100,7 +99,11 @@ export const make = Effect.fnUntraced(function* (
     }
   })
   socket.on("end", () => {
-    link.end(isSpoken ? closed(peer, "peer", `${peer} closed the connection`) : nothingSaid(peer, role, isTls))
+    link.end(
+      isSpoken
+        ? closed(peer, "peer", `${peer} closed the connection`)
+        : nothingSaid(peer, role, info.security !== undefined)
+    )
     socket.destroySoon()
   })
   socket.on("error", (error) => link.end(brokenError(peer, role, error)))

@@ -14,7 +14,7 @@ export const noDelayOf = (params: Connector["params"]): boolean => String(params
 /** `host:port` of a socket's own end, and of the other. */
 export const addressesOf = (socket: NodeNet.Socket): { readonly local: string; readonly peer: string } => ({
   local: `${socket.localAddress ?? "?"}:${socket.localPort ?? 0}`,
-  peer: `${socket.remoteAddress ?? "?"}:${socket.remotePort ?? 0}`
+  peer: socket.remoteAddress === undefined ? "a client that left" : `${socket.remoteAddress}:${socket.remotePort}`
 })
 
 const noDialing = (target: string, timeout: Duration.Duration): TransportError =>
