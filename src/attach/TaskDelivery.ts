@@ -110,18 +110,23 @@ const send = (context: SessionContext, task: ActiveTask, attemptId: string, time
       })
     )
 
+/** A trainer that took the task in was heard, before it counts as idle again. */
+const hear =
+  (task: ActiveTask) =>
+  ({ _tag }: Attempt) =>
+    _tag === "Delivered" ? Effect.map(Clock.monotonicTimeNanos, (now) => task.session.touch(now)) : Effect.void
+
 const tooSlow = (timeout: Duration.Duration) => again(`no answer within ${Duration.format(timeout)}`)
 
 const attempt = Effect.fn("TaskDelivery.attempt")(
   function* (context: SessionContext, task: ActiveTask, attemptId: string, timeout: Duration.Duration) {
     yield* Effect.annotateCurrentSpan({ task_id: task.id, attempt_id: attemptId })
-    const sending = task.session.during(send(context, task, attemptId, timeout))
+    const sending = task.session.during(Effect.tap(send(context, task, attemptId, timeout), hear(task)))
     // A request's timeout bounds its stages, and bytes that move extend it: without that, the whole of it counts.
     const judged = yield* context.config.deliveryProgress
       ? sending
       : Effect.timeoutOrElse(sending, { duration: timeout, orElse: () => Effect.succeed(tooSlow(timeout)) })
     yield* Effect.annotateCurrentSpan({ outcome: judged._tag })
-    if (judged._tag === "Delivered") task.session.touch(yield* Clock.monotonicTimeNanos)
     yield* AttachMetrics.count(AttachMetrics.deliveryAttempts, { outcome: judged._tag })
     return judged
   },

@@ -13,6 +13,7 @@ import * as ModelExchange from "../../src/model/ModelExchange.ts"
 import { Header, Shareable } from "../../src/model/Shareable.ts"
 import * as MemoryNetwork from "../../src/testing/MemoryNetwork.ts"
 import * as TestService from "../../src/testing/TestService.ts"
+import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 
 export const cjFqcn = "site-1.job-1"
 export const trainerFqcn = "site-1.-client_api_a"
@@ -83,6 +84,9 @@ const layerHomes = TestService.movingClock(
   )
 )
 
+/** Closes all backends. */
+export const closeBackends = Effect.flatMap(Homes, ({ backends }) => Scope.close(backends, Exit.void))
+
 export interface PlaceOptions extends MemoryNetwork.NetworkOptions {
   /** Whether the job's cell sees the trainers' connections; not so behind a client parent. Default true. */
   readonly direct?: boolean
@@ -151,7 +155,8 @@ export interface ScriptedTrainer {
     payload: unknown,
     timeout?: Duration.Input
   ) => Effect.Effect<Cell.CellReply>
-  readonly heartbeat: (live?: unknown) => Effect.Effect<Cell.CellReply>
+  /** Without an argument it says `false`. */
+  readonly heartbeat: (...live: readonly [] | readonly [unknown]) => Effect.Effect<Cell.CellReply>
   readonly settle: (task: Heard) => Effect.Effect<Cell.CellReply>
   readonly result: (task: Heard, fields?: Readonly<Record<string, unknown>>) => Effect.Effect<Cell.CellReply>
   readonly stop: Effect.Effect<void>
@@ -198,8 +203,11 @@ export const startTrainer = Effect.fnUntraced(function* (
     next: (topic) => Queue.take(inboxes.get(topic) as Queue.Queue<Heard>),
     sessionId,
     ask,
-    heartbeat: (live = false) =>
-      ask("heartbeat", ClientApi.body({ session_id: sessionId(), result_source_live: live })),
+    heartbeat: (...live) =>
+      ask(
+        "heartbeat",
+        ClientApi.body({ session_id: sessionId(), result_source_live: live.length === 0 ? false : live[0] })
+      ),
     settle: (task) =>
       ask(
         "resultSourceSettled",
@@ -265,3 +273,15 @@ export const untilState = (backend: AttachBackend["Service"], tag: string) =>
 
 /** The clock, in milliseconds. */
 export const now = Clock.currentTimeMillis
+
+/** A task of 20 chunks of a stream. */
+export const bigTask = {
+  name: "train",
+  data: new Shareable([], [["blob", new Uint8Array(20 * 1024 * 1024)]])
+}
+
+/** Each big frame takes so long, one after the other, from the service to the trainer. */
+export const slowFrames = (each: Duration.Input): MemoryDriver.Faults => ({
+  onFrame: ({ bytes }) =>
+    bytes.byteLength > 500_000 ? Effect.as(Effect.sleep(each), "deliver" as const) : Effect.succeed("deliver" as const)
+})

@@ -32,16 +32,27 @@ const isOwed = Effect.fnUntraced(function* ({ session }: Backend) {
 /** The time that a trainer needs to serve and settle its last accepted result: a route that vanishes costs it waits. */
 const letSettle = Effect.fnUntraced(function* (backend: Backend) {
   const { authority, cell, config, session, trainer } = backend
-  const gone = disconnected(backend, session)
-  const bound = Duration.sum(config.finalizeTimeout, sourceGrace(config))
-  const served = yield* Effect.timeoutOption(Effect.raceFirst(authority.idle, gone), bound)
-  if (Option.isNone(served)) {
-    yield* Effect.logWarning(
-      `trainer ${trainer.trainerFqcn} still serves its last result after finalizeTimeout (${Duration.format(config.finalizeTimeout)}) and sourceGrace (${Duration.format(sourceGrace(config))}); it is left alone`
-    ).pipe(Effect.annotateLogs({ setting: "finalizeTimeout", limit: Duration.format(bound) }))
+  const grace = sourceGrace(config)
+  const left = (setting: string, limit: Duration.Duration, why: string) =>
+    Effect.logWarning(`the last result of trainer ${trainer.trainerFqcn} is not settled: ${why}`).pipe(
+      Effect.annotateLogs({ setting, limit: Duration.format(limit) })
+    )
+  const served = Effect.raceFirst(Effect.as(authority.idle, true), Effect.as(disconnected(backend, session), false))
+  const outcome = yield* Effect.timeoutOption(served, Duration.sum(config.finalizeTimeout, grace))
+  if (Option.isNone(outcome)) {
+    const { finalizeTimeout } = config
+    const bounds = `finalizeTimeout (${Duration.format(finalizeTimeout)}) and sourceGrace (${Duration.format(grace)})`
+    return yield* left("finalizeTimeout", finalizeTimeout, `it is still being served after ${bounds}`)
+  }
+  if (!outcome.value) {
+    return yield* left(
+      "sourceGrace",
+      grace,
+      `it is disconnected for longer than sourceGrace (${Duration.format(grace)})`
+    )
   }
   const settled = Effect.andThen(authority.settled, cell.flush(trainer.trainerFqcn))
-  yield* Effect.timeoutOption(Effect.raceFirst(settled, gone), config.settleLinger)
+  yield* Effect.timeoutOption(settled, config.settleLinger)
 })
 
 /**
