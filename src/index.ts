@@ -7,7 +7,14 @@
 export { AttachBackend } from "./attach/AttachBackend.ts"
 export { AttachConfig, type AttachOptions, decodeAttachConfig } from "./attach/AttachConfig.ts"
 export * from "./attach/AttachError.ts"
-export { AttachRoute, layerListener, layerSharedFile, type OpenRoute } from "./attach/AttachRoute.ts"
+export {
+  AttachRoute,
+  type ClientParentOptions,
+  layerClientParent,
+  layerListener,
+  layerSharedFile,
+  type OpenRoute
+} from "./attach/AttachRoute.ts"
 export type { AttachTask } from "./attach/AttachTask.ts"
 export * from "./attach/SessionState.ts"
 export { Cell } from "./cell/Cell.ts"

@@ -5,14 +5,17 @@
  *
  * @since 0.1.0
  */
-import { Context, Effect, Layer, type Scope } from "effect"
+import { Context, Deferred, Duration, Effect, Layer, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { Cell } from "../cell/Cell.ts"
 import * as Rendezvous from "../clientapi/Rendezvous.ts"
 import type { TrainerName } from "../clientapi/TrainerName.ts"
+import * as Fqcn from "../identity/Fqcn.ts"
 import type { FileLock } from "../platform/FileLock.ts"
 import type { PrivateFiles } from "../platform/PrivateFiles.ts"
+import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Resources } from "../transport/Drivers.ts"
+import { HandshakeFailed, TransportError } from "../transport/TransportError.ts"
 import { type AttachError, attachError, RouteFailed } from "./AttachError.ts"
 
 /**
@@ -100,5 +103,100 @@ export const layerListener = (url: string): Layer.Layer<AttachRoute, AttachError
         .listen(url)
         .pipe(Effect.mapError((error) => failed("", error.reason._tag, error.message)))
       return AttachRoute.of({ open: () => Effect.succeed({ secure: false, direct: true, connectUrl }) })
+    })
+  )
+
+/**
+ * How a service finds its site's client parent (CP).
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ClientParentOptions {
+  /** Where the CP listens; trainers name a URL of the same CP in their profiles. */
+  readonly url: string
+  /** What the driver of the URL needs to know beside it, certificates for instance. */
+  readonly resources?: Resources
+  /** Judges the CP, beside its name, for instance by its certificate. */
+  readonly verify?: ConnectionOptions["verify"]
+  /** How long to wait for the first connection. Default 30 seconds. */
+  readonly connectTimeout?: Duration.Input
+}
+
+/** The names in use on one route: on a cell, a trainer has one backend. */
+const makeClaims = () => {
+  const taken = new Set<string>()
+  return ({ attachId, trainerFqcn }: TrainerName): Effect.Effect<void, AttachError, Scope.Scope> =>
+    Effect.suspend(() => {
+      if (taken.has(trainerFqcn)) {
+        const message = `attach id "${attachId}" is in use on this cell already: close the backend that has it first`
+        return Effect.fail(failed(attachId, "AlreadyClaimed", message))
+      }
+      taken.add(trainerFqcn)
+      return Effect.addFinalizer(() => Effect.sync(() => taken.delete(trainerFqcn)))
+    })
+}
+
+/** Dials the CP, and waits until it is connected for the first time. Later it is dialed again after each loss. */
+const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: ClientParentOptions) {
+  const parent = Fqcn.parent(cell.fqcn)
+  const { resources, url } = options
+  const stranger = yield* Deferred.make<never, AttachError>()
+  let last = "it has not answered yet"
+  let isUp = false
+
+  const verify: NonNullable<ConnectionOptions["verify"]> = (peer, info) => {
+    if (peer === parent) {
+      return options.verify?.(peer, info) ?? Effect.void
+    }
+    const message = `${url} is the client parent ${peer}, but this service is ${cell.fqcn}: check the site's name (--site) and the URL`
+    Deferred.doneUnsafe(stranger, Effect.fail(failed("", "WrongParent", message)))
+    return Effect.fail(new TransportError({ reason: new HandshakeFailed({ target: url, message }) }))
+  }
+  const onDown = (error: TransportError) => {
+    const isNews = isUp || last !== error.message
+    isUp = false
+    last = error.message
+    return isNews ? Effect.logWarning(`no connection to the client parent ${url}: ${last}`) : Effect.void
+  }
+  yield* cell
+    .connect(url, resources, { verify, onDown })
+    .pipe(Effect.mapError((error) => failed("", error.reason._tag, error.message)))
+  const connected = Stream.runForEachWhile(cell.connected(parent), (up) => {
+    isUp ||= up
+    return Effect.succeed(!up)
+  })
+  const limit = Duration.fromInputUnsafe(options.connectTimeout ?? "30 seconds")
+  yield* Effect.timeoutOrElse(Effect.raceFirst(connected, Deferred.await(stranger)), {
+    duration: limit,
+    orElse: () => {
+      const message = `no connection to the client parent ${url} within ${Duration.format(limit)} (connectTimeout): ${last}`
+      return Effect.fail(failed("", "NotReady", message))
+    }
+  })
+})
+
+/**
+ * Service and trainers are children of the site's client parent (CP), which passes their messages on: no folder is
+ * shared, and one URL serves all. The cell dials the CP, and dials again after each loss; what is registered on it stays.
+ *
+ * The layer waits for the first connection; it fails with `RouteFailed` when there is none within `connectTimeout`, when
+ * the URL can't be used (kind `CellMisconfigured`), or when it is another site's (`WrongParent`).
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layerClientParent = (options: ClientParentOptions): Layer.Layer<AttachRoute, AttachError, Cell> =>
+  Layer.effect(
+    AttachRoute,
+    Effect.gen(function* () {
+      yield* joinParent(yield* Cell, options)
+      const claim = makeClaims()
+      return AttachRoute.of({
+        open: Effect.fn("AttachRoute.open")(function* (trainer: TrainerName) {
+          yield* claim(trainer)
+          return { secure: false, direct: false, connectUrl: options.url }
+        })
+      })
     })
   )

@@ -169,6 +169,17 @@ export interface ConnectOptions {
 }
 
 /**
+ * How a cell listens.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ListenOptions {
+  /** Judges the names of this listener's peers, after the cell's own `verify`; a failure ends the connection. */
+  readonly verify?: ConnectionOptions["verify"]
+}
+
+/**
  * A cell that is directly connected, with what went over its connection: whole frames, those that only keep it alive
  * included.
  *
@@ -270,7 +281,8 @@ export class Cell extends Context.Service<
     /** Opens a listener for other cells until the Scope closes. */
     readonly listen: (
       schemeOrUrl: string,
-      resources?: Resources
+      resources?: Resources,
+      options?: ListenOptions
     ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
     /** Dials `url` now and again after each loss, until the Scope closes. */
     readonly connect: (

@@ -14,6 +14,7 @@ export {
   type GuardRule,
   type Handler,
   type Headers,
+  type ListenOptions,
   type PeerChange,
   type PeerStatus,
   type RequestOptions,

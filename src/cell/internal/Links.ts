@@ -2,7 +2,7 @@ import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Option
 import * as Connection from "../../transport/Connection.ts"
 import type { Driver, DriverListener, Drivers, FrameLink, Resources } from "../../transport/Drivers.ts"
 import { ConnectionClosed, TransportError } from "../../transport/TransportError.ts"
-import type { ConnectOptions } from "../Cell.ts"
+import type { ConnectOptions, ListenOptions } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import { misconfigured } from "./errors.ts"
 import type { Peer, Peers } from "./Peers.ts"
@@ -22,7 +22,8 @@ export interface LinksOptions {
 export interface Links {
   readonly listen: (
     schemeOrUrl: string,
-    resources?: Resources
+    resources?: Resources,
+    options?: ListenOptions
   ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
   readonly connect: (
     url: string,
@@ -191,7 +192,7 @@ export const makeLinks = Effect.fnUntraced(function* (
     }
   })
 
-  const accepting = (listener: DriverListener, mine: Set<Peer>) =>
+  const accepting = (listener: DriverListener, mine: Set<Peer>, given: ListenOptions) =>
     Effect.gen(function* () {
       const connections = yield* FiberSet.make<unknown, unknown>()
       const acceptOne = Effect.uninterruptibleMask((restore) =>
@@ -200,7 +201,7 @@ export const makeLinks = Effect.fnUntraced(function* (
           const link = yield* restore(Scope.provide(listener.accept, scope)).pipe(
             Effect.onError((cause) => Scope.close(scope, Exit.failCause(cause)))
           )
-          const served = Effect.scoped(serve(link, "passive", mine)).pipe(
+          const served = Effect.scoped(serve(link, "passive", mine, given)).pipe(
             Effect.catch(over(`a connection of ${link.info.peerAddress}`)),
             Effect.onExit((exit) => Scope.close(scope, exit))
           )
@@ -220,7 +221,7 @@ export const makeLinks = Effect.fnUntraced(function* (
       }
     })
 
-  const listen: Links["listen"] = Effect.fn("Cell.listen")(function* (schemeOrUrl, resources) {
+  const listen: Links["listen"] = Effect.fn("Cell.listen")(function* (schemeOrUrl, resources, given = {}) {
     const driver = yield* driverFor(schemeOrUrl)
     const opened = yield* Deferred.make<DriverListener, CellError>()
     const mine = new Set<Peer>()
@@ -228,7 +229,7 @@ export const makeLinks = Effect.fnUntraced(function* (
       Effect.mapError((error) => misconfigured("url", error.message)),
       Effect.tapError((error) => Deferred.fail(opened, error)),
       Effect.tap((listener) => Deferred.succeed(opened, listener)),
-      Effect.flatMap((listener) => accepting(listener, mine)),
+      Effect.flatMap((listener) => accepting(listener, mine, given)),
       Effect.scoped
     )
     yield* supervise(program, mine)
