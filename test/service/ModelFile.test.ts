@@ -3,6 +3,7 @@ import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, FileSystem, Layer, PlatformError } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
+import { Tensor } from "../../src/fobs/Tensor.ts"
 import * as ModelFile from "../../src/service/ModelFile.ts"
 import { elements, floats, longs } from "../fobs/arrays.ts"
 
@@ -145,6 +146,82 @@ describe("ModelFile", () => {
       const shrunk = changedFiles(() => ({ read: () => Effect.succeed(0) }))
       const message = yield* failure(ModelFile.read(path).pipe(Effect.provide(shrunk)))
       assert.match(message, /^ModelFileInvalid: .*was cut to 0 bytes while it was read/)
+    }).pipe(provideFiles)
+  )
+
+  it.live("reads and writes safetensors by the suffix, with metadata", () =>
+    Effect.gen(function* () {
+      const path = (yield* here).replace(".npz", ".safetensors")
+      const bfloats = new Tensor("BF16", [2], Uint8Array.of(0x80, 0x3f, 0x20, 0xc0))
+      yield* ModelFile.write(path, [...arrays, ["b", bfloats]], { metadata: [["format", "pt"]] })
+      const read = yield* ModelFile.read(path)
+      assert.deepStrictEqual([...read.keys()], [...arrays.keys(), "b"])
+      assert.deepStrictEqual(read.get("b"), bfloats)
+      const columns = read.get("columns")
+      assert.deepStrictEqual(columns, NdArray.fromTyped(Int16Array.of(1, 3, 2, 4), [2, 2]))
+      assert.deepStrictEqual(read.get("layer.weight"), arrays.get("layer.weight"))
+      assert.deepStrictEqual(yield* ModelFile.readMetadata(path), new Map([["format", "pt"]]))
+    }).pipe(provideFiles)
+  )
+
+  it.live("writes a tensor as npz where numpy has its type, and says what to do where not", () =>
+    Effect.gen(function* () {
+      const path = yield* here
+      yield* ModelFile.write(path, [["t", Tensor.fromTyped(Float32Array.of(1, 2))]])
+      assert.deepStrictEqual((yield* ModelFile.read(path)).get("t"), floats([1, 2]))
+      assert.deepStrictEqual(yield* ModelFile.readMetadata(path), new Map())
+      const bfloat = new Tensor("BF16", [1], new Uint8Array(2))
+      assert.match(
+        yield* failure(ModelFile.write(path, [["b", bfloat]])),
+        /^ModelFileInvalid: .*array "b" is BF16.*write a .safetensors file, or widen it/
+      )
+      const text = new NdArray("<U1", [1], new Uint8Array(4))
+      assert.match(
+        yield* failure(ModelFile.write(`${path}.safetensors`, [["s", text]])),
+        /^ModelFileInvalid: .*array "s": no tensor has the dtype <U1: write a .npz file/
+      )
+    }).pipe(provideFiles)
+  )
+
+  it.live("says what is wrong with a safetensors file, and with another suffix", () =>
+    Effect.gen(function* () {
+      const fs = yield* FileSystem.FileSystem
+      const path = `${yield* here}.safetensors`
+      yield* fs.writeFileString(path, "hello, this is no model")
+      assert.match(
+        yield* failure(ModelFile.read(path)),
+        /^ModelFileInvalid: .*npz.safetensors: safetensors: a header of/
+      )
+      assert.match(yield* failure(ModelFile.readMetadata(path)), /^ModelFileInvalid: .*npz.safetensors: safetensors:/)
+      yield* fs.writeFileString(`${path}.pt`, "hello")
+      assert.match(
+        yield* failure(ModelFile.read(`${path}.pt`)),
+        /^ModelFileInvalid: .*must end in .npz or .safetensors/
+      )
+      assert.strictEqual(ModelFile.formatOf("/a/b.tar.npz"), "npz")
+      assert.strictEqual(ModelFile.formatOf("/a/npz"), undefined)
+    }).pipe(provideFiles)
+  )
+
+  it.live("lets others run while it reads and writes", () =>
+    Effect.gen(function* () {
+      const path = yield* here
+      const large = NdArray.fromTyped(new Uint8Array(2 ** 25))
+      const turns = { count: 0 }
+      const others = yield* Effect.forkChild(
+        Effect.forever(
+          Effect.andThen(
+            Effect.yieldNow,
+            Effect.sync(() => turns.count++)
+          )
+        )
+      )
+      yield* ModelFile.write(path, [["large", large]])
+      assert.isAtLeast(turns.count, 8)
+      turns.count = 0
+      yield* ModelFile.read(path)
+      assert.isAtLeast(turns.count, 8)
+      yield* Fiber.interrupt(others)
     }).pipe(provideFiles)
   )
 })

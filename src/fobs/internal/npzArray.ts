@@ -129,7 +129,8 @@ const makeInflater = (entry: ZipDirectory.Entry, take: (bytes: Uint8Array) => Re
   return {
     /** `bytes` may be changed afterwards. */
     write: (bytes: Uint8Array) => untilDone((done) => inflate.write(bytes, done)),
-    end: untilDone((done) => inflate.once("end", done).end()),
+    // Not "end": that comes early where bytes follow the last block.
+    end: untilDone((done) => inflate.once("close", done).end()),
     destroy: Effect.sync(() => inflate.destroy())
   }
 }
