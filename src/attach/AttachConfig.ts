@@ -57,7 +57,10 @@ const Fields = Schema.Struct({
   resultWaitTimeout: optionalBound(
     "How long the trainer may work on a task once it has it; absent: without end, while it is alive"
   ),
-  controlTimeout: bound("2 seconds", "How long SESSION_OPEN, TASK_STATUS and SHUTDOWN wait for their answer"),
+  controlTimeout: bound(
+    "2 seconds",
+    "How long SESSION_OPEN, TASK_STATUS and SHUTDOWN wait for their answer, and how long the sending of ABORT may take"
+  ),
   controlRetry: bound("500 millis", "The pause between two tries of SESSION_OPEN or TASK_READY"),
   sourceGrace: optionalBound(
     "How long the source of an accepted result may be disconnected before it is given up; absent: heartbeatTimeout, but at most 5 seconds"
