@@ -26,7 +26,7 @@ export const logFields = ({ dataType, extra, globalStep, tag, value }: Analytics
   ...(extra.size === 0 ? {} : { extra })
 })
 
-/** Opens the file anew; without a path, events go nowhere. A write that fails is a warning: training goes on. */
+/** Opens the file anew; without a path, events go nowhere. The first write that fails is a warning: training goes on. */
 export const open = Effect.fn("EventLog.open")(function* (
   path: Option.Option<string>
 ): Effect.fn.Return<EventLog, Failure, FileSystem.FileSystem | Scope.Scope> {
@@ -37,10 +37,15 @@ export const open = Effect.fn("EventLog.open")(function* (
   )
   const encoder = new TextEncoder()
   const turn = Semaphore.makeUnsafe(1)
+  const state = { isWarned: false }
   return (event) =>
     Effect.sync(() => encoder.encode(`${JSON.stringify(event, plain)}\n`)).pipe(
       Effect.flatMap((line) => file.writeAll(line)),
-      Effect.catch((error) => Effect.logWarning(`event "${event.event}" is not in ${path.value}: ${error.message}`)),
+      Effect.catch((error) => {
+        if (state.isWarned) return Effect.void
+        state.isWarned = true
+        return Effect.logWarning(`--events ${path.value} lacks events from now on: ${error.message}`)
+      }),
       turn.withPermit
     )
 })

@@ -1,5 +1,5 @@
 /** What `serve` tells: to people on the screen, to programs in the file of events. */
-import { Clock, Duration, Effect } from "effect"
+import { Clock, Duration, Effect, Latch } from "effect"
 import type { SessionState } from "../../attach/SessionState.ts"
 import type { AnalyticsRecord } from "../../model/Analytics.ts"
 import type { RoundEvent } from "../../service/Rounds.ts"
@@ -19,6 +19,8 @@ export interface ServeView {
   readonly session: (attachId: string, state: SessionState) => Effect.Effect<void>
   readonly round: (event: RoundEvent) => Effect.Effect<void>
   readonly log: (attachId: string, record: AnalyticsRecord) => Effect.Effect<void>
+  /** Ends when it has told of each trainer that it attached. */
+  readonly allAttached: Effect.Effect<void>
   /** Draws the bars anew, for the times in them. */
   readonly refresh: Effect.Effect<void>
 }
@@ -46,6 +48,7 @@ export const makeServeView = Effect.fnUntraced(function* (
   totalRounds: number
 ) {
   const started = yield* Clock.monotonicTimeNanos
+  const here = Latch.makeUnsafe(false)
   const trainers = new Map<string, TrainerView>()
   for (const attachId of attachIds) {
     trainers.set(attachId, { attachId, session: undefined, phase: "waiting", since: started, done: 0 })
@@ -72,6 +75,7 @@ export const makeServeView = Effect.fnUntraced(function* (
     trainer.session = sessionId
     const after = Duration.nanos((yield* Clock.monotonicTimeNanos) - started)
     const { attachId } = trainer
+    if ([...trainers.values()].every(({ session }) => session !== undefined)) Latch.openUnsafe(here)
     screen.line(`trainer ${attachId} attached after ${formatSeconds(after)}`)
     yield* events({ event: "attached", attach_id: attachId, session_id: sessionId, seconds: seconds(after) })
   })
@@ -120,6 +124,7 @@ export const makeServeView = Effect.fnUntraced(function* (
     session,
     round,
     log: (attachId, record) => events({ event: "log", attach_id: attachId, ...logFields(record) }),
+    allAttached: Latch.await(here),
     refresh
   }
   return view
