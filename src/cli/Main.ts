@@ -9,12 +9,13 @@ import * as Dump from "./Dump.ts"
 import { Failure } from "./internal/Failure.ts"
 import { layerLogger, type Screen } from "./internal/Screen.ts"
 import { version } from "./internal/version.ts"
+import * as Parent from "./Parent.ts"
 import * as Probe from "./Probe.ts"
 import * as Serve from "./Serve.ts"
 
 const command = Command.make("fl-attach").pipe(
   Command.withDescription("Federated learning with trainers that others started, by NVFlare's Client API Attach"),
-  Command.withSubcommands([Serve.command, Probe.command, Dump.command])
+  Command.withSubcommands([Serve.command, Probe.command, Parent.command, Dump.command])
 )
 
 const globalFlags = CliConfig.layer({

@@ -14,9 +14,10 @@ import * as Rounds from "../service/Rounds.ts"
 import * as EventLog from "./internal/EventLog.ts"
 import { failed, toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
+import { certs, connectionSecurity } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { makeServeView, plural, type ServeView } from "./internal/ServeView.ts"
-import { checkServe, type ServeOptions } from "./internal/serveCheck.ts"
+import { checkServe, type ServeOptions, type ServePlace } from "./internal/serveCheck.ts"
 
 const flags = {
   site: Flag.String("site").pipe(Flag.withDescription("The site's name, as in the trainers' profiles")),
@@ -27,8 +28,17 @@ const flags = {
   ),
   sharedDir: Flag.String("shared-dir").pipe(
     Flag.withMetavar("folder"),
-    Flag.withDescription("The folder that service and trainers share")
+    Flag.withDescription("The folder that service and trainers share"),
+    Flag.optional
   ),
+  parent: Flag.String("parent").pipe(
+    Flag.withMetavar("url"),
+    Flag.withDescription("Instead of a shared folder: the client parent that service and trainers connect to"),
+    Flag.optional
+  ),
+  connectTimeout: Flags.duration("connect-timeout", "How long to wait for the client parent (30s)").pipe(Flag.optional),
+  certs,
+  connectionSecurity,
   model: Flag.String("model").pipe(Flag.withMetavar("in.npz"), Flag.withDescription("The model to start from")),
   rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run")),
   out: Flag.String("out").pipe(Flag.withMetavar("out.npz"), Flag.withDescription("Where the trained model goes")),
@@ -59,6 +69,12 @@ const flags = {
   )
 }
 
+/** The job's cell, and its way to the trainers. */
+const jobAt = ({ job, site }: ServeOptions, place: ServePlace) =>
+  place._tag === "SharedDir"
+    ? NodeAttach.layer({ site, job, sharedDir: place.where })
+    : NodeAttach.layerClientParent({ site, job, parentUrl: place.where, ...place.more })
+
 /** Tells what a backend does, until it is closed. */
 const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], view: ServeView) {
   const { attachId } = backend
@@ -77,13 +93,11 @@ const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], 
 
 /** Runs the rounds and writes the model. */
 const serve = Effect.fn("serve")(function* (options: ServeOptions) {
-  const { model, sharedDir, trainers } = yield* checkServe(options)
+  const { model, place, trainers } = yield* checkServe(options)
   const screen = yield* Screen
   const events = yield* EventLog.open(options.events)
   const view = yield* makeServeView(screen, events, options.attachIds, options.rounds)
-  const jobLayer = AttachFleet.layer().pipe(
-    Layer.provide(NodeAttach.layer({ site: options.site, job: options.job, sharedDir }))
-  )
+  const jobLayer = AttachFleet.layer().pipe(Layer.provide(jobAt(options, place)))
   if (screen.isTerminal) yield* Effect.forkScoped(Effect.repeat(view.refresh, Schedule.spaced("1 second")))
 
   const observers: Array<Fiber.Fiber<void>> = []
@@ -92,10 +106,11 @@ const serve = Effect.fn("serve")(function* (options: ServeOptions) {
     const backends = yield* Effect.forEach(trainers, fleet.get, { concurrency: "unbounded" })
     for (const backend of backends) observers.push(yield* observe(backend, view))
     screen.line(
-      `waiting for ${plural(backends.length, "trainer")} (${options.attachIds.join(", ")}) of site ${options.site} in ${sharedDir}`
+      `waiting for ${plural(backends.length, "trainer")} (${options.attachIds.join(", ")}) of site ${options.site} ${place._tag === "SharedDir" ? "in" : "at"} ${place.where}`
     )
     if (!Arr.isReadonlyArrayNonEmpty(backends)) return yield* failed("there is no trainer")
     yield* Rounds.awaitTrainers(backends)
+    yield* view.allAttached
     const trained = yield* Rounds.run({
       trainers: backends,
       model,
@@ -129,6 +144,11 @@ export const command = Command.make("serve", flags, (options) =>
       command:
         "fl-attach serve --site site-1 --job job-1 --attach-id a --attach-id b --shared-dir /mnt/fl --model in.npz --rounds 3 --out out.npz",
       description: "Three rounds with two trainers"
+    },
+    {
+      command:
+        "fl-attach serve --site site-1 --job job-1 --attach-id a --parent tcp://127.0.0.1:18104 --model in.npz --rounds 3 --out out.npz",
+      description: "The same with one, through the site's client parent"
     }
   ])
 )

@@ -12,6 +12,7 @@
 import { Context, type Duration, Effect, Layer, PubSub, Result, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { Cell, type PeerChange, type PeerStatus } from "../cell/Cell.ts"
+import type { CellError } from "../cell/CellError.ts"
 import * as Fqcn from "../identity/Fqcn.ts"
 import type { Drivers, Resources } from "../transport/Drivers.ts"
 import { ConfigInvalid, ListenFailed, ParentError, UpstreamInvalid } from "./ParentError.ts"
@@ -113,6 +114,12 @@ export class ClientParent extends Context.Service<
 const invalid = (setting: string, message: string): ParentError =>
   new ParentError({ reason: new ConfigInvalid({ setting, message }) })
 
+/** A URL that its driver can't use is a wrong setting; anything else may be another time. */
+const noListener = (url: string, { message, reason }: CellError): ParentError =>
+  reason._tag === "CellMisconfigured" && reason.setting === "url"
+    ? invalid("listeners", message)
+    : new ParentError({ reason: new ListenFailed({ url, message }) })
+
 const changesKept = 1024
 
 const checkName = (site: string) =>
@@ -157,7 +164,7 @@ export const make = Effect.fn("ClientParent.make")(function* (
   for (const { resources, url } of options.listeners) {
     const listener = yield* cell
       .listen(url, resources, { verify: telling(PeerAdmission.forChildren(rules)) })
-      .pipe(Effect.mapError(({ message }) => new ParentError({ reason: new ListenFailed({ url, message }) })))
+      .pipe(Effect.mapError((error) => noListener(url, error)))
     connectUrls.push(listener.connectUrl)
   }
   if (upstream !== undefined) {

@@ -4,16 +4,19 @@
  * @since 0.1.0
  */
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
-import { type FileSystem, Layer } from "effect"
+import { type Duration, Effect, type FileSystem, Layer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AttachError } from "../attach/AttachError.ts"
-import { type AttachRoute, layerSharedFile } from "../attach/AttachRoute.ts"
+import { type AttachRoute, layerSharedFile, layerClientParent as routeByParent } from "../attach/AttachRoute.ts"
 import { Cell } from "../cell/Cell.ts"
 import type { CellError } from "../cell/CellError.ts"
+import { rulesOf } from "../identity/CertificateIdentity.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
-import type { Drivers, Resources } from "../transport/Drivers.ts"
+import { Drivers, type Resources } from "../transport/Drivers.ts"
+import * as PeerIdentity from "../transport/PeerIdentity.ts"
 import * as SharedFileDriver from "../transport/SharedFileDriver.ts"
+import * as TcpDriver from "../transport/TcpDriver.ts"
 
 /**
  * Everything below a cell. `Trainer.run` needs no more than this.
@@ -24,11 +27,13 @@ import * as SharedFileDriver from "../transport/SharedFileDriver.ts"
 export type Platform = Drivers | FileLock | PrivateFiles | SecureRandom.SecureRandom | FileSystem.FileSystem
 
 /**
+ * All of {@link Platform}, with the drivers for shared folders and for TCP.
+ *
  * @category layers
  * @since 0.1.0
  */
 export const layerPlatform: Layer.Layer<Platform> = Layer.mergeAll(
-  SharedFileDriver.layer(),
+  Drivers.layerScoped([SharedFileDriver.make(), Effect.sync(() => TcpDriver.make())]),
   FileLock.layerNode,
   PrivateFiles.layerNode,
   SecureRandom.layerWebCrypto,
@@ -64,3 +69,48 @@ export const layer = (options: JobOptions): Layer.Layer<Platform | Cell | Attach
     root: options.sharedDir,
     ...(options.tuning === undefined ? {} : { tuning: options.tuning })
   }).pipe(Layer.provideMerge(Cell.layer({ fqcn: `${options.site}.${options.job}` })), Layer.provideMerge(layerPlatform))
+
+/**
+ * The job that a service runs, and the client parent (CP) that its trainers are connected with, too.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ParentJobOptions {
+  /** The CP's name: the site's, behind a relay `<relay>.<site>`. The trainers' profiles name the same site. */
+  readonly site: string
+  /** The job's id: one part of a cell's name, of A-Z a-z 0-9 _ ~ -. */
+  readonly job: string
+  /** Where the CP listens, for instance `tcp://cp.example:18104`. */
+  readonly parentUrl: string
+  /**
+   * What the driver needs to know: `ca_cert` (the project's rootCA.pem; certificate and key lie beside it),
+   * `connection_security`.
+   */
+  readonly resources?: Resources
+  /** The common name of the site's certificate. Default: the last part of the site's name. */
+  readonly identity?: string
+  /** How long to wait for the first connection. Default 30 seconds. */
+  readonly connectTimeout?: Duration.Input
+}
+
+/**
+ * A cell for one job that is a child of the site's client parent, as its trainers are: all that `AttachBackend.layer`
+ * and `AttachFleet.layer` ask for. Each call makes a cell of its own.
+ *
+ * @category layers
+ * @since 0.1.0
+ */
+export const layerClientParent = (
+  options: ParentJobOptions
+): Layer.Layer<Platform | Cell | AttachRoute, AttachError | CellError> => {
+  const { connectTimeout, job, parentUrl, resources, site } = options
+  const fqcn = `${site}.${job}`
+  const identity = options.identity ?? site.slice(site.lastIndexOf(".") + 1)
+  return routeByParent({
+    url: parentUrl,
+    verify: PeerIdentity.verifyWith(rulesOf({ local: fqcn, parent: site, identity })),
+    ...(resources === undefined ? {} : { resources }),
+    ...(connectTimeout === undefined ? {} : { connectTimeout })
+  }).pipe(Layer.provideMerge(Cell.layer({ fqcn })), Layer.provideMerge(layerPlatform))
+}

@@ -111,7 +111,7 @@ export const makeLinks = Effect.fnUntraced(function* (
       mine.add(peer)
       owned.add(peer)
     }
-    const peer = yield* Effect.acquireRelease(peers.add(connection, role, traffic, own), (peer, exit) => {
+    const peer = yield* Effect.acquireRelease(peers.add(connection, role === "active", traffic, own), (peer, exit) => {
       mine.delete(peer)
       owned.delete(peer)
       return Effect.andThen(peers.remove(peer, endOf(exit)), Deferred.succeed(peer.gone, undefined))
@@ -226,7 +226,7 @@ export const makeLinks = Effect.fnUntraced(function* (
     const opened = yield* Deferred.make<DriverListener, CellError>()
     const mine = new Set<Peer>()
     const program = driver.listen(schemeOrUrl, resources).pipe(
-      Effect.mapError((error) => misconfigured("url", error.message)),
+      Effect.mapError(({ message, reason }) => misconfigured(reason._tag === "BadConfig" ? "url" : "listen", message)),
       Effect.tapError((error) => Deferred.fail(opened, error)),
       Effect.tap((listener) => Deferred.succeed(opened, listener)),
       Effect.flatMap((listener) => accepting(listener, mine, given)),

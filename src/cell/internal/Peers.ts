@@ -8,7 +8,8 @@ import type { Traffic } from "./traffic.ts"
 export interface Peer {
   readonly name: string
   readonly connection: Connection
-  readonly role: "active" | "passive"
+  /** Whether this cell dialed it. */
+  readonly dialed: boolean
   readonly traffic: Traffic
   /** When it connected: the wall clock, in milliseconds. */
   readonly since: number
@@ -30,7 +31,7 @@ export interface Peers {
    */
   readonly add: (
     connection: Connection,
-    role: Peer["role"],
+    dialed: boolean,
     traffic: Traffic,
     own: (peer: Peer) => void
   ) => Effect.Effect<Peer>
@@ -45,10 +46,10 @@ export interface Peers {
 /** Changes that a slow subscriber has not taken; beyond it, the oldest are lost. */
 const changesKept = 1024
 
-const statusOf = ({ connection, name, queued, role, since, traffic }: Peer): PeerStatus => ({
+const statusOf = ({ connection, dialed, name, queued, since, traffic }: Peer): PeerStatus => ({
   name,
   address: connection.info.peerAddress,
-  dialed: role === "active",
+  dialed,
   since,
   ...traffic,
   bytesWaiting: queued.bytes
@@ -60,11 +61,11 @@ export const makePeers: Effect.Effect<Peers, never, Scope.Scope> = Effect.gen(fu
   const table = new Map<string, Peer>()
   const publish = Effect.suspend(() => SubscriptionRef.set(names, new Set(table.keys())))
 
-  const add: Peers["add"] = Effect.fnUntraced(function* (connection, role, traffic, own) {
+  const add: Peers["add"] = Effect.fnUntraced(function* (connection, dialed, traffic, own) {
     const peer: Peer = {
       name: connection.peer,
       connection,
-      role,
+      dialed,
       traffic,
       since: yield* Clock.currentTimeMillis,
       evicted: Deferred.makeUnsafe(),

@@ -2,6 +2,7 @@
 import { Data } from "effect"
 import type { AttachError } from "../../attach/AttachError.ts"
 import type { CellError } from "../../cell/CellError.ts"
+import type { ParentError } from "../../parent/ParentError.ts"
 import type { FedAvgError } from "../../service/FedAvgError.ts"
 import type { ModelFileError } from "../../service/ModelFileError.ts"
 import type { ProfileError } from "../../trainer/ProfileError.ts"
@@ -25,17 +26,22 @@ const configuration: ReadonlySet<string> = new Set([
   "RecordInvalid",
   "LockUnsupported",
   "BadConfig",
+  "CellMisconfigured",
+  "WrongParent",
   "ProtectionUnsupported"
 ])
 
 /** What a person is told of an error of the floors below, and the exit code it means. */
-export const toFailure = (error: AttachError | TrainerError | ProfileError | Failure | OtherError): Failure => {
+export const toFailure = (
+  error: AttachError | TrainerError | ParentError | ProfileError | Failure | OtherError
+): Failure => {
   switch (error._tag) {
     case "Failure":
       return error
     case "ProfileError":
       return wrongUsage(error.message)
     case "AttachError":
+    case "ParentError":
     case "TrainerError":
       return isConfiguration(error.reason) ? wrongUsage(error.message) : failed(error.message)
     default:
@@ -46,4 +52,6 @@ export const toFailure = (error: AttachError | TrainerError | ProfileError | Fai
 type OtherError = CellError | FedAvgError | ModelFileError
 
 const isConfiguration = (reason: { readonly _tag: string; readonly kind?: string }): boolean =>
-  reason._tag === "ConfigInvalid" || (reason._tag === "RouteFailed" && configuration.has(reason.kind ?? ""))
+  reason._tag === "ConfigInvalid" ||
+  reason._tag === "UpstreamInvalid" ||
+  (reason._tag === "RouteFailed" && configuration.has(reason.kind ?? ""))

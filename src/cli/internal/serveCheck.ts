@@ -6,13 +6,17 @@ import { checkSharedRoot } from "../../clientapi/Rendezvous.ts"
 import { parseJobName, siteName, trainerName } from "../../clientapi/TrainerName.ts"
 import { FLModel } from "../../model/FLModel.ts"
 import * as ModelFile from "../../service/ModelFile.ts"
+import type { ParentJobOptions } from "../../service/NodeAttach.ts"
 import { wrongUsage } from "./Failure.ts"
+import { type NetworkOptions, resourcesOf } from "./networkFlags.ts"
 
-export interface ServeOptions {
+export interface ServeOptions extends NetworkOptions {
   readonly site: string
   readonly job: string
   readonly attachIds: ReadonlyArray<string>
-  readonly sharedDir: string
+  readonly sharedDir: Option.Option<string>
+  readonly parent: Option.Option<string>
+  readonly connectTimeout: Option.Option<Duration.Duration>
   readonly model: string
   readonly rounds: number
   readonly out: string
@@ -26,6 +30,15 @@ export interface ServeOptions {
   readonly allowReconnect: boolean
   readonly retryRounds: number
 }
+
+/** Where service and trainers meet. */
+export type ServePlace =
+  | { readonly _tag: "SharedDir"; readonly where: string }
+  | {
+      readonly _tag: "Parent"
+      readonly where: string
+      readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout">
+    }
 
 /** The settings of a backend by the flags that set them. */
 const flagNames: ReadonlyMap<string, string> = new Map([
@@ -89,6 +102,33 @@ const checkShared = Effect.fnUntraced(function* (given: string) {
   return root
 })
 
+/** Flags that say something of the way to a client parent. */
+const networkFlags = (options: ServeOptions): ReadonlyArray<string> => [
+  ...(Option.isSome(options.certs) ? ["--certs"] : []),
+  ...(Option.isSome(options.connectionSecurity) ? ["--connection-security"] : []),
+  ...(Option.isSome(options.connectTimeout) ? ["--connect-timeout"] : [])
+]
+
+const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
+  const { connectTimeout, parent, sharedDir } = options
+  if (Option.isSome(sharedDir) === Option.isSome(parent)) {
+    return yield* wrongUsage("give exactly one of --shared-dir and --parent: where service and trainers meet")
+  }
+  if (Option.isSome(parent)) {
+    const bound = Option.isSome(connectTimeout) ? { connectTimeout: connectTimeout.value } : {}
+    const place: ServePlace = {
+      _tag: "Parent",
+      where: parent.value,
+      more: { resources: resourcesOf(options), ...bound }
+    }
+    return place
+  }
+  const [useless] = networkFlags(options)
+  if (useless !== undefined) return yield* wrongUsage(`${useless} goes with --parent, not with --shared-dir`)
+  const place: ServePlace = { _tag: "SharedDir", where: yield* checkShared(Option.getOrElse(sharedDir, () => "")) }
+  return place
+})
+
 const checkModel = Effect.fnUntraced(function* (path: string) {
   const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message, reason }) =>
     wrongUsage(`--model: ${message}${reason._tag === "ModelFileInvalid" ? "; numpy.savez writes one" : ""}`)
@@ -123,8 +163,8 @@ export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptio
   yield* Effect.forEach(trainers, decodeAttachConfig).pipe(
     Effect.mapError(({ message }) => wrongUsage(inFlags(message)))
   )
-  const sharedDir = yield* checkShared(options.sharedDir)
+  const place = yield* checkPlace(options)
   yield* checkOut(options.out)
   const model = yield* checkModel(options.model)
-  return { trainers, sharedDir, model }
+  return { trainers, place, model }
 })

@@ -1,0 +1,29 @@
+/** Flags of the commands that use a network: certificates, and how connections are protected. */
+import * as NodePath from "node:path"
+import { Option } from "effect"
+import { Flag } from "effect/cli"
+import type { Resources } from "../../transport/Drivers.ts"
+
+export const certs = Flag.String("certs").pipe(
+  Flag.withMetavar("folder"),
+  Flag.withDescription(
+    "The site's certificates: rootCA.pem, client.crt, client.key, and server.crt, server.key if there"
+  ),
+  Flag.optional
+)
+
+export const connectionSecurity = Flag.Literals("connection-security", ["clear", "mtls"]).pipe(
+  Flag.withDescription("mtls: certificates on both sides; without it the scheme decides (stcp: mtls, tcp: clear)"),
+  Flag.optional
+)
+
+export interface NetworkOptions {
+  readonly certs: Option.Option<string>
+  readonly connectionSecurity: Option.Option<"clear" | "mtls">
+}
+
+/** What the drivers are told. */
+export const resourcesOf = ({ certs, connectionSecurity }: NetworkOptions): Resources => ({
+  ...(Option.isSome(certs) ? { ca_cert: NodePath.resolve(certs.value, "rootCA.pem") } : {}),
+  ...(Option.isSome(connectionSecurity) ? { connection_security: connectionSecurity.value } : {})
+})
