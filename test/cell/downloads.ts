@@ -7,6 +7,7 @@ import type { CellEngine } from "../../src/cell/internal/CellEngine.ts"
 import { downloadAddress } from "../../src/cell/internal/downloadWire.ts"
 import type { Download, ReferenceSink } from "../../src/fobs/Fobs.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
+import type { NetworkOptions } from "../../src/transport/MemoryDriver.ts"
 import { makeFamily, makeWorld, settle, until } from "./support.ts"
 
 export { downloadAddress }
@@ -53,15 +54,22 @@ export const family = Effect.fnUntraced(function* (options: Parameters<typeof ma
 
 /** A server and a site that has connected to it, as in the recorded exchanges. */
 export const duo = Effect.fnUntraced(function* (
-  options: { readonly server?: Partial<CellOptions>; readonly site?: Partial<CellOptions> } = {}
+  options: {
+    readonly server?: Partial<CellOptions>
+    readonly site?: Partial<CellOptions>
+    readonly network?: NetworkOptions
+    /** The connections outlive what the server builds on them. */
+    readonly isListenerOutside?: boolean
+  } = {}
 ) {
   const engines: Array<CellEngine> = []
   yield* leavesNothing(engines)
-  const { cell } = yield* makeWorld()
+  const { cell } = yield* makeWorld(options.network)
   const server = yield* cell({ fqcn: "server", ...options.server })
   const site = yield* cell({ fqcn: "site-1", ...options.site })
   engines.push(server, site)
-  yield* Scope.provide(server.cell.listen("memory://server"), server.scope)
+  const listen = server.cell.listen("memory://server")
+  yield* options.isListenerOutside === true ? listen : Scope.provide(listen, server.scope)
   yield* Scope.provide(site.cell.connect("memory://server"), site.scope)
   yield* until(server.cell, "site-1")
   yield* until(site.cell, "server")

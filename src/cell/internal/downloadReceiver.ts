@@ -68,6 +68,9 @@ const replyOverhead = 1024 * 1024
 /** So many bytes are decoded before others get their turn. */
 const turn = 1024 * 1024
 
+/** A closing cell tells a source at most so long that it gives up. */
+const farewell = Duration.seconds(1)
+
 /** Whether asking for the same chunk again may help. */
 const isTransient = ({ reason }: CellError): boolean =>
   reason._tag === "RequestTimeout" || (reason._tag === "StreamFailed" && reason.kind !== "BlobSizeError")
@@ -81,6 +84,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
   const clock = yield* Clock.Clock
   const failures = makeFailures(() => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
   const active = new Set<Transfer>()
+  let isClosing = false
 
   const abort = ({ aborted, download }: Transfer, reason: string): void => {
     Deferred.doneUnsafe(aborted, Effect.fail(downloadFailed(download.fqcn, download.refId, reason)))
@@ -94,9 +98,10 @@ export const makeReceiver = Effect.fnUntraced(function* (
     }
   }
 
-  // Before the connections close, so that the sources hear of it.
+  // The sources hear of it where connections are still there.
   yield* Effect.addFinalizer(() =>
     Effect.suspend(() => {
+      isClosing = true
       abortAll(() => true, `${fqcn} closes`)
       return Effect.forEach([...active], ({ ended }) => Deferred.await(ended), { discard: true })
     })
@@ -115,8 +120,11 @@ export const makeReceiver = Effect.fnUntraced(function* (
 
   // ---- Words to the source, one-way: a lost one ends with the source's own time.
 
-  const tell = ({ download, secure }: Transfer, payload: ReadonlyMap<string, unknown>) =>
-    host.background(host.send(download.fqcn, downloadAddress, payload, { optional: true, secure }))
+  const tell = ({ download, secure }: Transfer, payload: ReadonlyMap<string, unknown>): Effect.Effect<void> => {
+    const sent = host.send(download.fqcn, downloadAddress, payload, { optional: true, secure })
+    // What closes next would take a fiber of its own down.
+    return isClosing ? Effect.ignore(Effect.timeoutOption(sent, farewell)) : host.background(sent)
+  }
 
   const confirm = (transfer: Transfer, status: ReceiverStatus) =>
     Option.match(transfer.nonce, {
