@@ -129,6 +129,6 @@ const demo = Effect.gen(function* () {
 
 demo.pipe(
   Effect.provide(Layer.merge(NodeServices.layer, NodeAttach.layerPlatform)),
-  Effect.provideService(References.MinimumLogLevel, "Warn"),
+  Effect.provideService(References.MinimumLogLevel, "Error"),
   NodeRuntime.runMain
 )
