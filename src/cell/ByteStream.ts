@@ -83,6 +83,8 @@ export interface IncomingStream {
   readonly headers: Headers
   /** The size declared, in bytes; 0 for unknown. */
   readonly size: number
+  /** Whether all its frames came protected. */
+  readonly isProtected: boolean
   /**
    * The next chunk, a view that the reader owns; `undefined` behind the last. Reading opens the sender's window. Fails
    * when the sender gives up, when nothing comes in `readTimeout`, and when a bound is broken.

@@ -12,6 +12,7 @@ import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers, Resources } from "../transport/Drivers.ts"
 import type { TransportError } from "../transport/TransportError.ts"
 import type { StreamSettings } from "./ByteStream.ts"
+import type { CellCredentials } from "./CellCredentials.ts"
 import type { CellError } from "./CellError.ts"
 import type { DownloadService, DownloadSettings } from "./DownloadService.ts"
 import { makeEngine } from "./internal/CellEngine.ts"
@@ -153,6 +154,33 @@ export interface CellOptions {
    * still get what is for them. Default 1 GiB.
    */
   readonly forwardTotalBytes?: number
+  /** Makes a secure cell: it protects messages where that is asked for, and opens protected ones. */
+  readonly credentials?: CellCredentials
+  readonly protection?: ProtectionSettings
+  /**
+   * Whether a cell that dialed this one may only speak for itself and the cells below it; others' messages by its
+   * connection are dropped. Default: in secure cells.
+   */
+  readonly bindOrigins?: boolean
+}
+
+/**
+ * How a secure cell protects messages. All of it is the cell's own affair, and fits any peer.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface ProtectionSettings {
+  /** How long a peer may take to show its certificate. Default 10 seconds. */
+  readonly exchangeTimeout?: Duration.Input
+  /** Messages under one content key. Default 2^20. */
+  readonly rotateMessages?: number
+  /** How long a content key is used. Default 1 hour. */
+  readonly rotateAfter?: Duration.Input
+  /** How many envelopes are remembered, so that none is taken twice; 0: none. Default 65536. */
+  readonly repeatMemory?: number
+  /** Whether what carries a content key of this cell's own making is refused. Default true. */
+  readonly refuseReflections?: boolean
 }
 
 /**
@@ -215,8 +243,16 @@ export type PeerChange =
 
 /**
  * A verdict on a message by its headers alone, before a byte of its payload is decrypted or decoded:
- * `pass` = not this rule's concern, `admit` = wanted, `refuse` = unwanted. A message is refused when some rule refuses
- * and none admits.
+ * `pass` = not this rule's concern, `admit` = wanted, `refuse` = unwanted, by a reason of few words that is counted. A
+ * message is refused when some rule refuses and none admits.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type GuardVerdict = "pass" | "admit" | "refuse" | { readonly refuse: string }
+
+/**
+ * Judges messages by their headers alone; see {@link GuardVerdict}.
  *
  * @category models
  * @since 0.1.0
@@ -227,7 +263,7 @@ export type GuardRule = (message: {
   readonly address: Address
   readonly isReply: boolean
   readonly headers: Headers
-}) => "pass" | "admit" | "refuse"
+}) => GuardVerdict
 
 /**
  * @category services

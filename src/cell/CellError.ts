@@ -123,6 +123,22 @@ export class DownloadFailed extends Schema.TaggedError<DownloadFailed>()("Downlo
 }
 
 /**
+ * A message can't be protected, or what came can't be opened: no certificate of the peer could be had, or it is not good,
+ * or the bytes were tampered with. `stage` is `exchange`, the kind of a `CertificateError`, or the stage of a
+ * `CipherError`.
+ *
+ * @category errors
+ * @since 0.1.0
+ */
+export class ProtectionFailed extends Schema.TaggedError<ProtectionFailed>()("ProtectionFailed", {
+  peer: Schema.String,
+  stage: Schema.String,
+  message: Schema.String
+}) {
+  readonly isRetryable: boolean = true
+}
+
+/**
  * @category errors
  * @since 0.1.0
  */
@@ -134,7 +150,8 @@ export const CellErrorReason = Schema.Union([
   DecodeFailed,
   CellMisconfigured,
   StreamFailed,
-  DownloadFailed
+  DownloadFailed,
+  ProtectionFailed
 ])
 
 /**

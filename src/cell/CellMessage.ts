@@ -31,6 +31,8 @@ export interface IncomingMessage {
   readonly headers: Headers
   readonly block?: Uint8Array
   readonly payload: Uint8Array
+  /** Whether the payload came protected, and was opened. */
+  readonly isProtected?: boolean
 }
 
 /**
@@ -161,6 +163,14 @@ export const text = (headers: Headers, key: string): string => {
  * @since 0.1.0
  */
 export const flag = (headers: Headers, key: string): boolean => headers.get(key) === true
+
+/**
+ * Whether the headers say that the payload is protected: both marks must be boolean true.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const isSealed = (headers: Headers): boolean => flag(headers, header.secure) && flag(headers, header.encrypted)
 
 /**
  * A header's number, int or float; `undefined` for anything else, infinities too.

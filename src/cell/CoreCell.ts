@@ -8,6 +8,7 @@
 import { Deferred, type Duration, Effect, FiberSet, type Scope, type Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import { Encoded } from "../fobs/Msgpack.ts"
+import * as Fqcn from "../identity/Fqcn.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers } from "../transport/Drivers.ts"
 import type { Address, CellReply, GuardRule, Handler, PeerChange, PeerStatus } from "./Cell.ts"
@@ -18,9 +19,11 @@ import { requestTimeout } from "./internal/errors.ts"
 import { makeGuard } from "./internal/Guard.ts"
 import { type Links, makeLinks } from "./internal/Links.ts"
 import type { Owed } from "./internal/Owed.ts"
+import { makeOpening } from "./internal/opening.ts"
 import { makePeers, type Peer } from "./internal/Peers.ts"
 import { none, type Payloads } from "./internal/payloads.ts"
 import { makeRegistry } from "./internal/Registry.ts"
+import { makeRefusals } from "./internal/refusals.ts"
 import { makeRoom, type RoomLimits } from "./internal/room.ts"
 import { makeWaiters } from "./internal/Waiters.ts"
 import { within } from "./internal/waits.ts"
@@ -29,7 +32,8 @@ const { header } = CellMessage
 
 /**
  * Seals the payloads of secure messages and opens sealed ones. `seal` adds its marks to the headers it is given, `open`
- * takes them away.
+ * takes them away. `isKnown`: opening a message of that cell takes no question to it. `exchange` answers a question for
+ * the own certificate, whose payload it reads itself; `undefined`: not at all.
  *
  * @category models
  * @since 0.1.0
@@ -41,6 +45,8 @@ export interface Protection {
     payload: ReadonlyArray<Uint8Array>
   ) => Effect.Effect<ReadonlyArray<Uint8Array>, CellError>
   readonly open: (message: CellMessage.IncomingMessage) => Effect.Effect<CellMessage.IncomingMessage, CellError>
+  readonly isKnown: (origin: string) => Effect.Effect<boolean>
+  readonly exchange: (message: CellMessage.IncomingMessage) => Effect.Effect<CellReply | undefined>
 }
 
 /**
@@ -76,6 +82,8 @@ export interface CoreCellOptions {
   readonly byeTimeout: Duration.Duration
   /** The largest payload of one message, in bytes. */
   readonly maxMessageSize: number
+  /** Whether who dialed this cell speaks only for itself and the cells below it. */
+  readonly bindOrigins: boolean
   /** What may wait to be forwarded before the senders' connections are no longer read. */
   readonly forwarding: RoomLimits
 }
@@ -120,6 +128,13 @@ export interface CoreCell {
 // More of a peer's messages than this at work at once are dropped: it asks faster than it is served.
 const maxAtWork = 10_000
 
+/** Who was dialed stands above, and passes on what others say; who dialed speaks for itself and what is below it. */
+const maySpeakFor = ({ dialed, name }: Peer, origin: string): boolean =>
+  dialed || origin === name || Fqcn.isAncestor(name, origin)
+
+const isAt = (address: Address, other: Address): boolean =>
+  address.channel === other.channel && address.topic === other.topic
+
 const replyCode = (headers: ReadonlyMap<string, unknown>, returnCode: string, error?: string) => {
   const own = new Map(headers)
   own.set(header.returnCode, returnCode)
@@ -158,12 +173,14 @@ export const make = Effect.fnUntraced(function* (
   const { fqcn, payloads, random } = options
   const handlers = makeRegistry<Handler>()
   const waiters = makeWaiters()
-  const guard = makeGuard(fqcn)
+  const refusals = makeRefusals(fqcn)
+  const guard = makeGuard(fqcn, refusals)
   const peers = yield* makePeers
   // Handlers start after the frame at hand is dealt with; senders at once, so that messages leave in order.
   const serving = yield* makeWorkers(fqcn, "handlers", false)
   const sending = yield* makeWorkers(fqcn, "senders", true)
   const background = (effect: Effect.Effect<unknown, CellError>) => Effect.asVoid(sending(effect))
+  const open = makeOpening({ protection: options.protection, refusals, serving })
   const forwards = yield* FiberSet.make<unknown, never>()
   const courier = makeCourier({
     ...options,
@@ -222,6 +239,13 @@ export const make = Effect.fnUntraced(function* (
         })
       : dropped(message, "the guard refuses it")
 
+  const exchange = (message: CellMessage.IncomingMessage): Effect.Effect<CellReply | undefined> =>
+    options.protection()?.exchange(message) ??
+    Effect.succeed({
+      returnCode: "ok",
+      payload: new Map([["cert_error", `${fqcn} has no certificate to give: it does not run in secure mode`]])
+    })
+
   /** A plain reply; `undefined` for none. */
   const handled = Effect.fnUntraced(function* (
     message: CellMessage.IncomingMessage,
@@ -229,17 +253,22 @@ export const make = Effect.fnUntraced(function* (
   ): Effect.fn.Return<{ readonly reply: CellReply | undefined; readonly secure: boolean }, CellError> {
     const address = CellMessage.address(message.headers)
     const origin = CellMessage.text(message.headers, header.origin)
-    const arrival = { origin, topic: address.topic, headers: message.headers }
-    const encoding = CellMessage.text(message.headers, header.payloadEncoding)
-    const payload = yield* payloads.decode(encoding, message.payload, arrival)
-    if (via !== undefined && address.channel === CellMessage.byeAddress.channel && address.topic === "bye") {
-      yield* peers.remove(via, "it said bye")
+    if (via !== undefined && isAt(address, CellMessage.byeAddress)) {
+      // Nobody says bye for another: that would cut off all who are reached by the same connection.
+      yield* origin === via.name ? peers.remove(via, "it said bye") : Effect.void
       return { reply: { returnCode: "ok" }, secure: true }
     }
+    if (isAt(address, CellMessage.keyExchangeAddress)) {
+      return { reply: yield* exchange(message), secure: true }
+    }
+    // Nothing is decoded for which there is no handler.
     const handler = handlers.find(address, origin)
     if (handler === undefined) {
       return { reply: { returnCode: "process_exception", error: "no callback" }, secure: false }
     }
+    const arrival = { origin, topic: address.topic, headers: message.headers }
+    const encoding = CellMessage.text(message.headers, header.payloadEncoding)
+    const payload = yield* payloads.decode(encoding, message.payload, arrival)
     const headers = new Map(message.headers)
     headers.delete(header.payloadEncoding)
     const reply = yield* handler({ origin, address, headers, payload }).pipe(
@@ -299,27 +328,25 @@ export const make = Effect.fnUntraced(function* (
     }
   }
 
-  const accept = (message: CellMessage.IncomingMessage, via: Via): Effect.Effect<void> => {
-    if (!CellMessage.flag(message.headers, header.encrypted)) {
-      return dispatch(message, via)
-    }
-    const protection = options.protection()
-    return protection === undefined
-      ? dropped(message, "it is encrypted, and this cell has no credentials")
-      : Effect.asVoid(serving(Effect.flatMap(protection.open(message), (opened) => dispatch(opened, via))))
-  }
-
   // The order of work is that of docs/wire/cellnet.md, section 8.
   const receive = (message: CellMessage.IncomingMessage, via: Via): Effect.Effect<void> => {
     const defect = CellMessage.defect(message.headers)
     if (defect !== undefined) {
       return dropped(message, defect)
     }
+    if (
+      via !== undefined &&
+      options.bindOrigins &&
+      !maySpeakFor(via, CellMessage.text(message.headers, header.origin))
+    ) {
+      const origin = CellMessage.text(message.headers, header.origin)
+      return refusals.count("origin", `${via.name} may not speak for ${origin}, only for itself and the cells below it`)
+    }
     if (message.headers.get(header.destination) !== fqcn) {
       return forward(message, via)
     }
     return Effect.flatMap(guard.refuses(message.headers), (refused) =>
-      refused ? refuse(message, via) : accept(message, via)
+      refused ? refuse(message, via) : open(message, (opened) => dispatch(opened, via))
     )
   }
 
@@ -360,7 +387,7 @@ export const make = Effect.fnUntraced(function* (
 
   const request: CoreCell["request"] = Effect.fnUntraced(function* (target, address, plain) {
     const requestId = yield* random.uuidV4()
-    return yield* waiters.during(requestId, [target], (answers) => {
+    const ask = (answers: ReadonlyMap<string, Deferred.Deferred<CellMessage.IncomingMessage>>) => {
       const answer = answers.get(target)
       return within(
         Effect.andThen(
@@ -373,15 +400,9 @@ export const make = Effect.fnUntraced(function* (
           onTimeout: (millis) => requestTimeout(target, address, "waiting", millis)
         }
       )
-    })
+    }
+    return yield* waiters.during(requestId, [target], ask, plain.secure)
   })
-
-  yield* handlers.add(CellMessage.keyExchangeAddress, () =>
-    Effect.succeed({
-      returnCode: "ok",
-      payload: new Map([["cert_error", `${fqcn} has no certificate to give: it does not run in secure mode`]])
-    })
-  )
 
   return {
     fqcn,

@@ -12,14 +12,17 @@ export {
   type CellRequest,
   type ConnectOptions,
   type GuardRule,
+  type GuardVerdict,
   type Handler,
   type Headers,
   type ListenOptions,
   type PeerChange,
   type PeerStatus,
+  type ProtectionSettings,
   type RequestOptions,
   type ReturnCode
 } from "./Cell.ts"
+export * as CellCredentials from "./CellCredentials.ts"
 export * from "./CellError.ts"
 export * as CellMessage from "./CellMessage.ts"
 export * from "./CipherError.ts"

@@ -9,9 +9,10 @@ import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
 import * as CoreCell from "../CoreCell.ts"
 import * as DownloadService from "../DownloadService.ts"
-import { decodeFailed, misconfigured, unreachable } from "./errors.ts"
+import { misconfigured, unreachable } from "./errors.ts"
 import { makeOwed } from "./Owed.ts"
 import { makePayloads, type Payloads, type Resolve } from "./payloads.ts"
+import { makeProtection } from "./protection.ts"
 import { makeStreamedRequests } from "./streamedRequests.ts"
 import { resolveSettings } from "./streamSettings.ts"
 
@@ -81,6 +82,7 @@ export const makeEngine = Effect.fnUntraced(function* (
       ...(handshakeTimeout === undefined ? {} : { handshakeTimeout }),
       ...(heartbeatInterval === undefined ? {} : { heartbeatInterval })
     },
+    bindOrigins: options.bindOrigins ?? options.credentials !== undefined,
     byeTimeout: Duration.fromInputUnsafe(options.byeTimeout ?? "500 millis"),
     maxMessageSize: options.maxMessageSize ?? defaultMaxMessageSize,
     forwarding: {
@@ -89,6 +91,9 @@ export const makeEngine = Effect.fnUntraced(function* (
     }
   })
   const { frames, streams } = yield* ByteStream.make(core, random, settings)
+  if (options.credentials !== undefined) {
+    hooks.protection = yield* makeProtection(core, random, options.credentials, options.protection ?? {})
+  }
   const streamed = yield* makeStreamedRequests(fqcn, streams, payloads, random, owed)
 
   const isPlain = (address: Address, mode: RequestOptions["mode"]) =>
@@ -128,21 +133,8 @@ export const makeEngine = Effect.fnUntraced(function* (
         unreachable(target, `${by} can't forward to ${target}: it is not connected there (yet)`)
       )
     }
-    const opened = yield* openReply(address, message)
-    return yield* decodeReply(target, address, opened, header.payloadEncoding)
+    return yield* decodeReply(target, address, message, header.payloadEncoding)
   })
-
-  const openReply = (address: Address, message: CellMessage.IncomingMessage) => {
-    if (!CellMessage.flag(message.headers, header.encrypted)) {
-      return Effect.succeed(message)
-    }
-    const origin = CellMessage.text(message.headers, header.origin)
-    return hooks.protection === undefined
-      ? Effect.fail(
-          decodeFailed(origin, address.topic, `the reply of ${origin} is encrypted, and ${fqcn} has no credentials`)
-        )
-      : hooks.protection.open(message)
-  }
 
   const streamedReply = (target: string, address: Address, message: CellMessage.IncomingMessage) =>
     decodeReply(target, address, message, CellMessage.streamHeader.payloadEncoding)

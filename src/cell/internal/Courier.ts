@@ -82,13 +82,16 @@ export const makeCourier = (options: CourierOptions): Courier => {
   const { background, fqcn, peers } = options
 
   const seal = (target: string, headers: Map<string, unknown>, pieces: ReadonlyArray<Uint8Array>) => {
+    headers.delete(header.encrypted)
     if (!CellMessage.flag(headers, header.secure)) {
       return Effect.succeed(pieces)
     }
     const protection = options.protection()
-    return protection === undefined
-      ? Effect.fail(misconfigured("secure", `${fqcn} has no credentials for a secure message to ${target}`))
-      : protection.seal(target, headers, pieces)
+    if (protection === undefined) {
+      return Effect.fail(misconfigured("secure", `${fqcn} has no credentials for a secure message to ${target}`))
+    }
+    // What a cell sends to itself does not leave it.
+    return target === fqcn ? Effect.succeed(pieces) : protection.seal(target, headers, pieces)
   }
 
   const send = (
@@ -98,7 +101,15 @@ export const makeCourier = (options: CourierOptions): Courier => {
   ): Effect.Effect<void, CellError> => {
     if (hop === undefined) {
       return Effect.asVoid(
-        background(Effect.suspend(() => options.loopBack({ headers, payload: CellMessage.concat(pieces) })))
+        background(
+          Effect.suspend(() =>
+            options.loopBack({
+              headers,
+              payload: CellMessage.concat(pieces),
+              isProtected: CellMessage.flag(headers, header.secure)
+            })
+          )
+        )
       )
     }
     return Effect.mapError(hop.connection.send(headers, pieces), (error) =>

@@ -1,6 +1,7 @@
 import { Effect, Metric, Result, type Scope } from "effect"
-import type { GuardRule, Headers } from "../Cell.ts"
+import type { GuardRule, GuardVerdict, Headers } from "../Cell.ts"
 import * as CellMessage from "../CellMessage.ts"
+import type { Refusals } from "./refusals.ts"
 
 /** The one guard of a cell: refused is what some rule refuses and none admits. */
 export interface Guard {
@@ -17,7 +18,14 @@ const refused = Metric.counter("fl_attach_cell_refused", {
 // Origins and topics are a peer's words: beyond so many distinct ones they share a label.
 const maxLabels = 256
 
-export const makeGuard = (cell: string): Guard => {
+const isRefusal = (verdict: GuardVerdict): boolean => verdict === "refuse" || typeof verdict === "object"
+
+const reasonOf = (verdicts: ReadonlyArray<GuardVerdict>): string => {
+  const reasoned = verdicts.find((verdict) => typeof verdict === "object")
+  return typeof reasoned === "object" ? reasoned.refuse : "guard"
+}
+
+export const makeGuard = (cell: string, refusals: Refusals): Guard => {
   let rules: ReadonlyArray<GuardRule> = []
   const labels = new Set<string>()
 
@@ -59,13 +67,18 @@ export const makeGuard = (cell: string): Guard => {
       const verdicts = rules.map((rule) =>
         Result.getOrElse(
           Result.try(() => rule({ ...subject, origin, headers })),
-          () => "refuse" as const
+          (): GuardVerdict => ({ refuse: "rule failed" })
         )
       )
-      if (!verdicts.includes("refuse") || verdicts.includes("admit")) {
+      if (!verdicts.some(isRefusal) || verdicts.includes("admit")) {
         return pass
       }
-      return Effect.as(count(origin, subject.address.channel, subject.address.topic), true)
+      const { channel, topic } = subject.address
+      const why = `${subject.isReply ? "a reply" : "a message"} of ${origin} for ${channel}/${topic}`
+      return count(origin, channel, topic).pipe(
+        Effect.andThen(refusals.count(reasonOf(verdicts), why)),
+        Effect.as(true)
+      )
     })
   }
 

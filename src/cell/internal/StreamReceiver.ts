@@ -20,6 +20,7 @@ interface Identity {
   readonly origin: string
   readonly address: Address
   readonly isReliable: boolean
+  readonly isProtected: boolean
   readonly requestId: string
 }
 
@@ -70,8 +71,11 @@ const retentionOf = (headers: Headers): number => {
   return Math.max(minRetentionMillis, Math.min(retries * 1000, maxRetentionMillis))
 }
 
-const keyOf = (origin: string, id: unknown): string | undefined =>
-  typeof id === "bigint" || (typeof id === "number" && Number.isInteger(id)) ? `${origin} ${id}` : undefined
+/** Protected and clear frames are never of one stream: nobody can slip a clear one into a protected stream. */
+const keyOf = (origin: string, id: unknown, isProtected: boolean): string | undefined =>
+  typeof id === "bigint" || (typeof id === "number" && Number.isInteger(id))
+    ? `${origin} ${id}${isProtected ? " protected" : ""}`
+    : undefined
 
 /** The receiving half of byte streams; docs/wire/cellnet.md, sections 10.4 to 10.6. */
 export const makeReceiver = Effect.fnUntraced(function* (
@@ -205,7 +209,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
       const headers = stream.first ?? new Map()
       const size = Math.max(0, CellMessage.int(headers, streamHeader.size) ?? 0)
       const next = read(stream)
-      yield* stream.handler({ origin: stream.origin, address: stream.address, headers, size, read: next })
+      const { address, isProtected, origin } = stream
+      yield* stream.handler({ origin, address, headers, size, isProtected, read: next })
       while ((yield* next) !== undefined) {
         // The handler wants no more; the sender must not wait for that.
       }
@@ -329,7 +334,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
     const { headers } = message
     const origin = CellMessage.text(headers, header.origin)
     const id = headers.get(streamHeader.id)
-    const key = keyOf(origin, id)
+    const isProtected = message.isProtected ?? false
+    const key = keyOf(origin, id, isProtected)
     const sequence = CellMessage.int(headers, streamHeader.sequence)
     if (key === undefined) {
       return yield* Effect.logDebug(`${core.fqcn}: dropped a frame of ${origin} without a stream id`)
@@ -353,6 +359,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
       origin,
       address: streamAddress(headers),
       isReliable: CellMessage.flag(headers, streamHeader.reliable),
+      isProtected,
       requestId: CellMessage.text(headers, streamHeader.requestId)
     }
     const stream = active.get(key) ?? (yield* open(identity, headers))

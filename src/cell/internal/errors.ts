@@ -7,6 +7,7 @@ import {
   DownloadFailed,
   EncodeFailed,
   PeerFailed,
+  ProtectionFailed,
   RequestTimeout,
   StreamFailed,
   TargetUnreachable
@@ -32,6 +33,9 @@ export const streamFailed = (peer: string, message: string, kind = "StreamError"
 
 export const downloadFailed = (source: string, refId: string, why: string): CellError =>
   new CellError({ reason: new DownloadFailed({ source, refId, message: `failed to download from ${source}: ${why}` }) })
+
+export const protectionFailed = (peer: string, stage: string, message: string): CellError =>
+  new CellError({ reason: new ProtectionFailed({ peer, stage, message }) })
 
 const waits = {
   sending: "the peer took no more of the request",

@@ -41,6 +41,8 @@ export interface StreamedRequests {
 
 interface Waiter {
   readonly target: string
+  /** Whether only a protected reply will do. */
+  readonly isSecure: boolean
   /** Completed by the first frame of the reply. */
   readonly began: Deferred.Deferred<void>
   readonly reply: Deferred.Deferred<CellMessage.IncomingMessage, CellError>
@@ -78,6 +80,9 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
   yield* streams.handle({ channel: returnChannel, topic: "*" }, (incoming) =>
     Effect.suspend(() => {
       const waiter = waiters.get(CellMessage.text(incoming.headers, streamHeader.requestId))
+      if (waiter?.isSecure === true && !incoming.isProtected) {
+        return Effect.logDebug(`${fqcn}: a clear reply of ${incoming.origin} to a secure request is none`)
+      }
       if (waiter === undefined || waiter.target !== incoming.origin) {
         return Effect.logDebug(`${fqcn}: a reply of ${incoming.origin} comes too late, or nobody asked for it`)
       }
@@ -147,6 +152,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       Effect.sync(() => {
         const waiter: Waiter = {
           target,
+          isSecure: request.secure ?? false,
           began: Deferred.makeUnsafe(),
           reply: Deferred.makeUnsafe(),
           maxReplySize: request.maxReplySize,

@@ -1,0 +1,183 @@
+/**
+ * What a secure cell shows, holds and trusts: its certificate and key, the root, and whose certificate a peer needs.
+ *
+ * Source: docs/wire/security.md, sections 3.3 and 5.
+ *
+ * @since 0.1.0
+ */
+import { createPrivateKey, createPublicKey, type KeyObject } from "node:crypto"
+import * as NodeFs from "node:fs/promises"
+import { Clock, type Duration, Effect, Result, type Scope } from "effect"
+import * as CertificateChain from "../identity/CertificateChain.ts"
+import type { CertificateError } from "../identity/CertificateError.ts"
+import type { IdentityRules } from "../identity/CertificateIdentity.ts"
+import { type CredentialFiles, discover } from "../identity/Credentials.ts"
+import { CredentialsError } from "../identity/CredentialsError.ts"
+
+/**
+ * A cell's own certificate, checked as a peer would.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface OwnCertificate {
+  /** The PEM file as it is: it travels byte for byte in the certificate exchange. */
+  readonly certificate: Uint8Array
+  /** The PEM file of the root, the only one trusted. */
+  readonly root: Uint8Array
+  readonly privateKey: KeyObject
+  readonly checked: CertificateChain.CheckedCertificate
+}
+
+/**
+ * The credentials of a cell.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface CellCredentials {
+  /** Asked at each use, so that a certificate may be renewed while the cell lives. */
+  readonly current: () => OwnCertificate
+  /** Whose certificate each cell needs. Absent: any that the root has issued, which binds no name to a certificate. */
+  readonly rules?: IdentityRules
+}
+
+const failure = (
+  setting: string,
+  path: string,
+  problem: CredentialsError["problem"],
+  message: string
+): CredentialsError => new CredentialsError({ setting, path, problem, message: `${setting}: ${message}` })
+
+const read = (setting: string, path: string): Effect.Effect<Uint8Array, CredentialsError> =>
+  Effect.tryPromise({
+    try: () => NodeFs.readFile(path),
+    catch: (cause) => {
+      const code = typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : "unknown"
+      return code === "ENOENT" || code === "ENOTDIR"
+        ? failure(setting, path, "missing", `${path} is not there: put it there, or give its path`)
+        : failure(setting, path, "unreadable", `${path} can't be read (${code}): let this user read it`)
+    }
+  })
+
+const othersMay = 0o077
+
+const warnOfOpenKey = (path: string): Effect.Effect<void> =>
+  Effect.tryPromise(() => NodeFs.stat(path)).pipe(
+    Effect.flatMap(({ mode }) =>
+      (mode & othersMay) === 0
+        ? Effect.void
+        : Effect.logWarning(`other users can get at the private key ${path}: chmod 600 it`)
+    ),
+    Effect.ignore
+  )
+
+const day = 86_400_000
+const warnDays = 30
+
+const warnOfExpiry = (path: string, notAfter: number, now: number): Effect.Effect<void> => {
+  const days = Math.floor((notAfter - now) / day)
+  return days > warnDays
+    ? Effect.void
+    : Effect.logWarning(`${path}, or its issuer, expires in ${days} days: renew it before then`)
+}
+
+const problems = { pem: "invalid", chain: "foreign", validity: "expired", key: "invalid", name: "invalid" } as const
+
+const refusal = (setting: string, path: string, { kind, message }: CertificateError): CredentialsError =>
+  failure(setting, path, problems[kind], `${path} can't protect messages: ${message}`)
+
+/** The server's pair where there is one, or else the client's. */
+const choose = (files: CredentialFiles) =>
+  files.serverCert === undefined
+    ? { side: "client", cert: files.clientCert, key: files.clientKey }
+    : { side: "server", cert: files.serverCert, key: files.serverKey }
+
+const named = (setting: string, path: string | undefined): Effect.Effect<string, CredentialsError> =>
+  path === undefined
+    ? Effect.fail(failure(setting, "", "missing", "nothing names it, and it does not lie beside rootCA.pem"))
+    : Effect.succeed(path)
+
+/**
+ * Reads and checks the certificate by which a cell protects messages: `server.crt` with its key where they lie beside
+ * `caCert`, or else `client.crt`. A key that others can read, and a certificate that soon expires, are warnings.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const load = Effect.fn("CellCredentials.load")(function* (
+  given: CredentialFiles
+): Effect.fn.Return<OwnCertificate, CredentialsError> {
+  const files = yield* discover(given)
+  const caPath = yield* named("ca_cert", files.caCert)
+  const { cert, key, side } = choose(files)
+  const certPath = yield* named(`${side}_cert`, cert)
+  const keyPath = yield* named(`${side}_key`, key)
+  const root = yield* read("ca_cert", caPath)
+  const certificate = yield* read(`${side}_cert`, certPath)
+  const keyText = yield* read(`${side}_key`, keyPath)
+  const privateKey = yield* Effect.try({
+    try: () => createPrivateKey({ key: Buffer.from(keyText), format: "pem" }),
+    catch: () =>
+      failure(`${side}_key`, keyPath, "invalid", `${keyPath} holds no private key in PEM without a passphrase`)
+  })
+  return yield* make({ certificate, root, privateKey }).pipe(
+    Effect.mapError((error) => refusal(`${side}_cert`, certPath, error)),
+    Effect.filterOrFail(
+      ({ checked }) => isPair(privateKey, checked.publicKey),
+      () =>
+        failure(
+          `${side}_key`,
+          keyPath,
+          "mismatch",
+          `${keyPath} is not the key of ${certPath}: use the pair that was issued together`
+        )
+    ),
+    Effect.tap(() => warnOfOpenKey(keyPath)),
+    Effect.tap(({ checked }) =>
+      Effect.flatMap(Clock.currentTimeMillis, (now) => warnOfExpiry(certPath, checked.notAfter, now))
+    )
+  )
+})
+
+const isPair = (privateKey: KeyObject, publicKey: KeyObject): boolean => createPublicKey(privateKey).equals(publicKey)
+
+/**
+ * Checks an own certificate as its peers will. Fails with the kind of what they would refuse.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const make = (own: Omit<OwnCertificate, "checked">): Effect.Effect<OwnCertificate, CertificateError> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) =>
+    Effect.fromResult(
+      Result.flatMap(CertificateChain.check(own.certificate, own.root, now), (checked) =>
+        Result.map(CertificateChain.checkKey(checked.publicKey), () => ({ ...own, checked }))
+      )
+    )
+  )
+
+/**
+ * Credentials that follow their files: read again every `interval`, taken over when they have changed and are good.
+ * What is broken is a warning, and the former ones go on. Ends with the Scope.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const watch = Effect.fn("CellCredentials.watch")(function* (
+  files: CredentialFiles,
+  options: { readonly rules?: IdentityRules; readonly interval?: Duration.Input } = {}
+): Effect.fn.Return<CellCredentials, CredentialsError, Scope.Scope> {
+  let current = yield* load(files)
+  const { interval = "1 minute", rules } = options
+  const look = load(files).pipe(
+    Effect.flatMap((next) => {
+      if (next.checked.fingerprint === current.checked.fingerprint) return Effect.void
+      current = next
+      return Effect.logInfo(`the certificate of ${next.checked.commonName} was renewed`)
+    }),
+    Effect.catch((error) => Effect.logWarning(`the certificates stay as they were: ${error.message}`))
+  )
+  yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))
+  return { current: () => current, ...(rules === undefined ? {} : { rules }) }
+})
