@@ -1,0 +1,89 @@
+/** Starts the processes of a benchmark, and reads what they say and how much memory they took. */
+import { type ChildProcess, spawn } from "node:child_process"
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+
+const root = join(import.meta.dirname, "../..")
+const venv = join(root, ".interop/venv/bin/python")
+
+/** The interpreter with the released `nvflare`, which `npm run test:interop` installs; `undefined` without one. */
+export const python = existsSync(venv) ? venv : undefined
+
+/** Sends arrays inline, as long as one side does not fetch them. */
+export const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0" }
+
+export interface Running {
+  readonly process: ChildProcess
+  readonly ended: Promise<void>
+}
+
+/** Starts a process whose lines go to `onLine`, parsed where they are JSON. */
+export const start = (
+  file: string,
+  args: ReadonlyArray<string>,
+  onLine: (event: Record<string, unknown>) => void = () => {},
+  env: Record<string, string> = {}
+): Running => {
+  const child = spawn(file, args, {
+    cwd: root,
+    env: { ...process.env, ...env },
+    stdio: ["ignore", "pipe", "pipe", "ipc"]
+  })
+  let rest = ""
+  let errors = ""
+  child.stdout?.on("data", (chunk) => {
+    const lines = (rest + chunk).split("\n")
+    rest = lines.pop() ?? ""
+    for (const line of lines) if (line.startsWith("{")) onLine(JSON.parse(line))
+  })
+  child.stderr?.on("data", (chunk) => {
+    errors += chunk
+  })
+  const ended = new Promise<void>((resolve, reject) => {
+    child.on("error", reject)
+    child.on("close", (code, signal) => {
+      if (code === 0 || signal !== null) resolve()
+      else reject(new Error(`${[file, ...args].join(" ")} ended with ${code}\n${errors}`))
+    })
+  })
+  ended.catch(() => {}) // whoever waits gets it, too
+  return { process: child, ended }
+}
+
+/** One of the TypeScript programs beside this file. */
+export const startOurs = (
+  script: string,
+  args: ReadonlyArray<string>,
+  onLine?: (event: Record<string, unknown>) => void
+): Running =>
+  start(process.execPath, ["--conditions=fl-attach-source", join(import.meta.dirname, script), ...args], onLine)
+
+/** A figure of /proc/PID/status in bytes: `VmHWM` is the most memory that the process ever had, `VmRSS` what it has. */
+export const memory = (running: Running, what: "VmHWM" | "VmRSS"): number => {
+  const status = readFileSync(`/proc/${running.process.pid}/status`, "utf8")
+  return Number(new RegExp(`${what}:\\s+(\\d+)`).exec(status)?.[1] ?? 0) * 1024
+}
+
+/** Runs with a folder that is gone afterwards. */
+export const withFolder = async <A>(run: (folder: string) => Promise<A>): Promise<A> => {
+  const folder = mkdtempSync(join(tmpdir(), "fl-attach-bench-"))
+  try {
+    return await run(folder)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+export const writeProfile = (path: string, attachId: string, rendezvousDir: string): void =>
+  writeFileSync(
+    path,
+    JSON.stringify({
+      schema_version: 1,
+      execution_mode: "attach",
+      attach_id: attachId,
+      site_name: "site-1",
+      rendezvous_dir: rendezvousDir,
+      job_wait_timeout: 120
+    })
+  )
