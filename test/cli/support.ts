@@ -88,11 +88,16 @@ interface Running {
 }
 
 /** The command as a process; it ends with the Scope at the latest. */
-export const start = Effect.fn("start")(function* (args: ReadonlyArray<string>, program = bin) {
+export const start = Effect.fn("start")(function* (
+  args: ReadonlyArray<string>,
+  program = bin,
+  env: { readonly [name: string]: string } = {}
+) {
   const child = yield* Effect.acquireRelease(
     Effect.sync(() =>
       spawn(process.execPath, ["--conditions=fl-attach-source", program, ...args], {
-        stdio: ["ignore", "pipe", "pipe"]
+        stdio: ["ignore", "pipe", "pipe"],
+        env: { ...process.env, ...env }
       })
     ),
     (running) => Effect.sync(() => void (isOver(running) || running.kill("SIGKILL")))
