@@ -8,6 +8,7 @@
  */
 import { Duration, Effect, Layer, Random } from "effect"
 import { SecureRandom } from "effect/crypto"
+import { TestClock } from "effect/testing"
 import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import type { Drivers } from "../transport/Drivers.ts"
@@ -49,6 +50,27 @@ export const layer = (
     Layer.provideMerge(FileLock.layerMemory, PrivateFiles.layerMemory),
     Layer.sync(SecureRandom.SecureRandom, () => SecureRandom.make(seededBytes(options.seed ?? 1)))
   )
+
+/** A message takes some dozens of turns of the scheduler from one end to the other, its answer as many. */
+const turns = 300
+
+/**
+ * Lets everything happen that needs no time: what is on its way arrives and is answered. For tests only.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const settle: Effect.Effect<void> = Effect.repeat(Effect.yieldNow, { times: turns })
+
+/**
+ * Settles the network, then moves the TestClock. `TestClock.adjust` alone may move the time under a message that is
+ * still on its way, since it needs no time but turns of the scheduler.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const advance = (duration: Duration.Input): Effect.Effect<void> =>
+  Effect.andThen(settle, TestClock.adjust(duration))
 
 /**
  * How often what goes wrong. Probabilities are per frame, from 0 to 1.

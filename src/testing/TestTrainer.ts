@@ -3,7 +3,7 @@
  *
  * @since 0.1.0
  */
-import { type Duration, Effect, type Fiber, type Scope } from "effect"
+import { Duration, Effect, type Fiber, type Scope } from "effect"
 import type { FLModel } from "../model/FLModel.ts"
 import * as Trainer from "../trainer/Trainer.ts"
 import type { TrainerError } from "../trainer/TrainerError.ts"
@@ -22,7 +22,7 @@ export interface TestTrainerOptions {
   readonly siteName?: string
   /** Default `memory://service`. */
   readonly connectUrl?: string
-  readonly jobWaitTimeout?: Duration.Duration
+  readonly jobWaitTimeout?: Duration.Input
 }
 
 /**
@@ -38,7 +38,7 @@ export const profile = (options: TestTrainerOptions): TrainerProfile => {
     siteName,
     source: { _tag: "Url", connectUrl, security: "clear", cpFqcn: siteName, authIdentity: siteName },
     secureMode: false,
-    ...(jobWaitTimeout === undefined ? {} : { jobWaitTimeout })
+    ...(jobWaitTimeout === undefined ? {} : { jobWaitTimeout: Duration.fromInputUnsafe(jobWaitTimeout) })
   })
 }
 
