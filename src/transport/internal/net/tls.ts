@@ -91,11 +91,12 @@ export const upgrade = Effect.fnUntraced(function* (
   socket: NodeNet.Socket,
   connector: Connector,
   context: TlsContext.TlsContext,
-  timeout: Duration.Duration
+  timeout: Duration.Duration,
+  more: Pick<NodeTls.ConnectionOptions, "ALPNProtocols" | "checkServerIdentity"> = {}
 ): Effect.fn.Return<NodeTls.TLSSocket, TransportError, Scope.Scope> {
   const target = `${connector.scheme}://${connector.host}:${connector.port}`
   const tls = yield* Effect.acquireRelease(
-    Effect.sync(() => NodeTls.connect({ ...dialerOptions(context), ...serverNameOf(connector), socket })),
+    Effect.sync(() => NodeTls.connect({ ...dialerOptions(context), ...serverNameOf(connector), ...more, socket })),
     (tls) => Effect.sync(() => tls.destroy())
   )
   return yield* Effect.callback<NodeTls.TLSSocket, TransportError>((resume) => {
