@@ -70,7 +70,7 @@ describe("aborting", () => {
         const abort = yield* trainer.next("abort")
         assert.deepStrictEqual(Object.fromEntries(abort.body), {
           session_id: trainer.sessionId(),
-          reason: 'task "train" aborted'
+          reason: "task 'train' aborted"
         })
         assert.strictEqual(yield* tag(backend), "Failed")
         yield* pass("1 minute")
@@ -160,7 +160,7 @@ describe("waiting for the result", () => {
       assert.strictEqual(reason.setting, "resultWaitTimeout")
       assert.include(reason.message, "resultWaitTimeout (20s)")
       const abort = yield* trainer.next("abort")
-      assert.strictEqual(abort.body.get("reason"), 'task "train" result timed out')
+      assert.strictEqual(abort.body.get("reason"), "task 'train' result timed out")
       assert.strictEqual(yield* tag(backend), "Failed")
     }).pipe(Effect.provide(layer()))
   )

@@ -7,6 +7,7 @@ import type { AttachError, AttachErrorReason } from "../../src/attach/AttachErro
 import * as AttachRoute from "../../src/attach/AttachRoute.ts"
 import * as Cell from "../../src/cell/Cell.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
+import type { Codec } from "../../src/fobs/Fobs.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
 import * as ModelExchange from "../../src/model/ModelExchange.ts"
@@ -165,13 +166,13 @@ export interface ScriptedTrainer {
 /** Starts a bare cell in the trainer's place; it does what its answers say and nothing by itself. */
 export const startTrainer = Effect.fnUntraced(function* (
   answers: Partial<Record<Topic, Answer>> = {},
-  options: { readonly fqcn?: string; readonly connect?: boolean } = {}
+  options: { readonly fqcn?: string; readonly codec?: Codec } = {}
 ) {
   const { trainers } = yield* Homes
   const scope = yield* Scope.fork(trainers)
-  const cell = yield* Cell.make({ fqcn: options.fqcn ?? trainerFqcn, byeTimeout: "1 millis" }).pipe(
-    Scope.provide(scope)
-  )
+  const { codec, fqcn = trainerFqcn } = options
+  const made = Cell.make({ fqcn, byeTimeout: "1 millis", ...(codec === undefined ? {} : { codec }) })
+  const cell = yield* Scope.provide(made, scope)
   const says: Record<Topic, Answer> = { ...habits(), ...answers }
   const heard: Array<Heard> = []
   const inboxes = new Map<Topic, Queue.Queue<Heard>>()
@@ -190,7 +191,7 @@ export const startTrainer = Effect.fnUntraced(function* (
       )
       .pipe(Scope.provide(scope))
   }
-  if (options.connect !== false) yield* Scope.provide(cell.connect(url), scope)
+  yield* Scope.provide(cell.connect(url), scope)
 
   const sessionId = () => String(of("sessionOpen").at(-1)?.body.get("session_id"))
   const ask: ScriptedTrainer["ask"] = (topic, payload, timeout = "2 seconds") =>

@@ -85,7 +85,7 @@ const giveUp = Effect.fnUntraced(function* (backend: Backend, task: ActiveTask, 
     })
   )
   if (Deferred.doneUnsafe(task.outcome, Exit.fail(timeout))) {
-    yield* abort(backend, task, `task "${task.name}" result timed out`)
+    yield* abort(backend, task, `task '${task.name}' result timed out`)
   }
 }, Effect.uninterruptible)
 
@@ -118,7 +118,7 @@ const measured = Effect.fnUntraced(function* (backend: Backend, request: AttachT
   return yield* Deferred.await(task.outcome).pipe(
     Effect.onInterrupt(() =>
       Deferred.doneUnsafe(task.outcome, Exit.fail(closedError(backend)))
-        ? abort(backend, task, `task "${task.name}" aborted`)
+        ? abort(backend, task, `task '${task.name}' aborted`)
         : Effect.void
     ),
     Effect.flatMap((result) => judge(backend, request, result)),

@@ -1,0 +1,183 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Result, Stream } from "effect"
+import * as ClientApi from "../../src/clientapi/ClientApi.ts"
+import * as Analytics from "../../src/model/Analytics.ts"
+import type { FLModel } from "../../src/model/FLModel.ts"
+import * as TestTrainer from "../../src/testing/TestTrainer.ts"
+import { TrainerSession } from "../../src/trainer/TrainerSession.ts"
+import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
+import * as support from "./support.ts"
+
+const { layer, openBackend, pass, reasonOf, start, startTrainer, topicOf } = support
+const lease = { heartbeatInterval: "1 second", heartbeatTimeout: "6 seconds" }
+
+/** Loses the first `times` frames that hold all of these texts. */
+const losing = (
+  times: number,
+  ...texts: ReadonlyArray<string>
+): MemoryDriver.Faults & { readonly lost: () => number } => {
+  let lost = 0
+  return {
+    lost: () => lost,
+    onFrame: ({ bytes }) =>
+      Effect.sync(() => {
+        const frame = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+        if (lost >= times || !texts.every((text) => frame.includes(text))) return "deliver" as const
+        lost += 1
+        return "drop" as const
+      })
+  }
+}
+
+const echo = (model: FLModel) => Effect.succeed(model)
+
+describe("what users have met", () => {
+  // Replies are reliable streams: what is lost for good is lost in each of its copies.
+  const lostReply = losing(1000, "client_api.result_accepted")
+  it.effect("scenario 2: RESULT_ACCEPTED is lost; the trainer asks, and the result counts once", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend()
+      const trainer = yield* TestTrainer.start({ attachId: "a" }, echo)
+      yield* support.untilState(backend, "Ready")
+      const first = yield* start(backend, support.task(0))
+      yield* support.advance(Fiber.join(first))
+      yield* pass("1 minute")
+      assert.isAtLeast(lostReply.lost(), 1)
+      // The trainer found out by itself, and takes the next task.
+      const second = yield* start(backend, support.task(1))
+      yield* support.advance(Fiber.join(second))
+      assert.isFalse(support.isOver(trainer))
+    }).pipe(Effect.provide(layer({ faults: lostReply })))
+  )
+
+  const lostSettle = losing(1000, "client_api.result_source_settled")
+  it.effect(
+    "scenario 3: the settle message is lost each time; the outcome is settled all the same, both ends clean",
+    () =>
+      Effect.gen(function* () {
+        const { backend, close } = yield* openBackend(lease)
+        const trainer = yield* TestTrainer.start({ attachId: "a" }, echo)
+        yield* support.untilState(backend, "Ready")
+        const running = yield* start(backend)
+        assert.strictEqual((yield* support.advance(Fiber.join(running))).returnCode, "OK")
+        yield* support.advance(Effect.flatMap(close, Fiber.join))
+        assert.isAtLeast(lostSettle.lost(), 1)
+        yield* support.advance(Fiber.join(trainer))
+      }).pipe(Effect.provide(layer({ faults: lostSettle })))
+  )
+
+  const lostShutdown = losing(1000, "client_api.shutdown")
+  it.effect("scenario 4: the only SHUTDOWN is lost; both ends are finished within the lease", () =>
+    Effect.gen(function* () {
+      const { backend, close } = yield* openBackend(lease)
+      const trainer = yield* TestTrainer.start({ attachId: "a" }, echo)
+      yield* support.untilState(backend, "Ready")
+      const begun = yield* support.now
+      yield* support.advance(Effect.flatMap(close, Fiber.join))
+      assert.isAtMost((yield* support.now) - begun, 2100)
+      yield* support.advance(Effect.exit(Fiber.join(trainer)))
+      assert.isAtMost((yield* support.now) - begun, 7200)
+      assert.isAtLeast(lostShutdown.lost(), 1)
+    }).pipe(Effect.provide(layer({ faults: lostShutdown })))
+  )
+
+  it.effect("scenario 5: no task for 6 h; the session lives, and the next task is done at once", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend({ heartbeatInterval: "1 minute", heartbeatTimeout: "3 minutes" })
+      yield* TestTrainer.start({ attachId: "a" }, echo)
+      yield* support.untilState(backend, "Ready")
+      const { sessionId } = yield* backend.session
+      yield* pass("6 hours")
+      assert.deepStrictEqual(yield* Effect.map(backend.session, (state) => [state._tag, state.sessionId]), [
+        "Ready",
+        sessionId
+      ])
+      const running = yield* start(backend)
+      yield* pass()
+      assert.isTrue(support.isOver(running))
+    }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect("scenario 6: a heartbeat of the first session changes nothing once a second one is open", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend({ ...lease, allowReconnect: true })
+      const trainer = yield* startTrainer()
+      yield* support.untilState(backend, "Ready")
+      const old = trainer.sessionId()
+      yield* pass(6001)
+      const beat = trainer.ask("heartbeat", ClientApi.body({ session_id: old, result_source_live: true }))
+      assert.notStrictEqual(trainer.sessionId(), old)
+      yield* pass(5999)
+      assert.strictEqual(topicOf(yield* beat), "client_api.error")
+      // Neither the lease is renewed nor the source latched: the second session ends when its own time is over.
+      const second = trainer.sessionId()
+      yield* pass(2)
+      assert.notStrictEqual(trainer.sessionId(), second)
+    }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect(
+    "scenario 8: a flood of log calls keeps neither heartbeats nor probes from their answers, and is counted",
+    () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(lease)
+        const trainer = yield* startTrainer()
+        yield* support.untilState(backend, "Ready")
+        let taken = 0
+        yield* Effect.forkScoped(
+          Stream.runForEach(backend.analytics, () =>
+            Effect.andThen(
+              Effect.sync(() => (taken += 1)),
+              Effect.sleep("1 millis")
+            )
+          ),
+          { startImmediately: true }
+        )
+        const record = new Analytics.AnalyticsRecord({ tag: "loss", value: 1, dataType: "SCALAR" })
+        const log = Result.getOrThrow(Analytics.toLog(trainer.sessionId(), record))
+        const second = Effect.repeat(
+          Effect.andThen(Effect.orDie(trainer.cell.send(support.cjFqcn, ClientApi.Topic.log, log)), Effect.sleep(0.25)),
+          { times: 3999 }
+        )
+        const flood = yield* Effect.forkChild(second, { startImmediately: true })
+        for (let n = 0; n < 10; n += 1) {
+          yield* pass(100)
+          const begun = yield* support.now
+          assert.strictEqual(topicOf(yield* trainer.heartbeat()), "client_api.heartbeat")
+          const asked = ClientApi.body({ session_id: trainer.sessionId(), task_id: "t", result_id: "r" })
+          assert.strictEqual(topicOf(yield* trainer.ask("resultStatus", asked)), "client_api.result_status")
+          assert.strictEqual(yield* support.now, begun)
+        }
+        yield* support.advance(Fiber.join(flood))
+        yield* pass("5 seconds")
+        const dropped = yield* backend.analyticsDropped
+        assert.isAtLeast(dropped, 1000)
+        assert.strictEqual(taken + dropped, 4000)
+      }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect(
+    "scenario 9: the trainer's code says that it failed; the task fails with its code and the session goes on",
+    () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(lease)
+        let tasks = 0
+        const failingOnce = Effect.fnUntraced(function* (model: FLModel) {
+          const session = yield* TrainerSession
+          tasks += 1
+          if (tasks > 1) return model
+          yield* session.sendFailure("EXECUTION_EXCEPTION")
+          return yield* Effect.map(session.receive, (next) => (next._tag === "Some" ? next.value : model))
+        })
+        yield* TestTrainer.start({ attachId: "a" }, failingOnce)
+        yield* support.untilState(backend, "Ready")
+        const first = yield* start(backend)
+        yield* pass("1 second")
+        assert.strictEqual((yield* reasonOf(first, "TaskFailed")).returnCode, "EXECUTION_EXCEPTION")
+        const second = yield* start(backend)
+        yield* pass("1 second")
+        assert.strictEqual((yield* Fiber.join(second)).returnCode, "OK")
+        assert.strictEqual((yield* backend.session)._tag, "Ready")
+      }).pipe(Effect.provide(layer()))
+  )
+})
