@@ -12,6 +12,7 @@
 import { type Config, Context, Effect, Layer, PubSub, type Scope, Stream, SubscriptionRef } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cell } from "../cell/Cell.ts"
+import type { TransferProgress } from "../cell/DownloadService.ts"
 import { trainerName } from "../clientapi/TrainerName.ts"
 import type { AnalyticsRecord } from "../model/Analytics.ts"
 import type { Shareable } from "../model/Shareable.ts"
@@ -52,6 +53,8 @@ export class AttachBackend extends Context.Service<
     readonly analytics: Stream.Stream<AnalyticsRecord>
     /** How many log records were dropped since readers were slow. */
     readonly analyticsDropped: Effect.Effect<number>
+    /** How far the arrays of tasks and results have come that are downloaded, from now on. A slow reader misses some. */
+    readonly progress: Stream.Stream<TransferProgress>
   }
 >()("fl-attach/attach/AttachBackend") {
   /**
@@ -150,6 +153,7 @@ export const make = Effect.fn("AttachBackend.make")(function* (
     session: SubscriptionRef.get(backend.states),
     sessionChanges: Stream.takeUntil(SubscriptionRef.changes(backend.states), ({ _tag }) => _tag === "Closed"),
     analytics: Stream.fromPubSub(backend.analytics),
-    analyticsDropped: Effect.sync(() => backend.droppedLogs)
+    analyticsDropped: Effect.sync(() => backend.droppedLogs),
+    progress: Stream.filter(cell.transfers, ({ peer }) => peer === trainer.trainerFqcn)
   })
 })

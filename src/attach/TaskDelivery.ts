@@ -88,10 +88,27 @@ const probe = Effect.fnUntraced(function* (context: SessionContext, task: Active
   )
 })
 
-const send = (context: SessionContext, task: ActiveTask, attemptId: string, timeout: Duration.Duration) =>
-  context.cell
+/**
+ * Sends the task, its arrays on offer to the trainer alone. The offer ends with the attempt: the trainer answers once it
+ * has fetched everything, so that a confirmation that gets lost changes nothing; and another attempt makes its own.
+ */
+const send = Effect.fnUntraced(function* (
+  context: SessionContext,
+  task: ActiveTask,
+  attemptId: string,
+  timeout: Duration.Duration
+) {
+  const { cell, config, secure, trainer } = context
+  const offer = yield* cell.offer({ receivers: [trainer.trainerFqcn] })
+  let served = 0
+  const hasMoved = Effect.map(offer.served, (now) => {
+    const isMore = now > served
+    served = now
+    return isMore
+  })
+  return yield* cell
     .request(
-      context.trainer.trainerFqcn,
+      trainer.trainerFqcn,
       ClientApi.Topic.taskReady,
       ClientApi.body({
         session_id: task.session.id,
@@ -101,7 +118,7 @@ const send = (context: SessionContext, task: ActiveTask, attemptId: string, time
         task_name: task.name,
         model: task.data
       }),
-      { timeout, secure: context.secure }
+      { timeout, secure, references: offer.references, ...(config.deliveryProgress ? { extend: hasMoved } : {}) }
     )
     .pipe(
       Effect.match({
@@ -109,6 +126,7 @@ const send = (context: SessionContext, task: ActiveTask, attemptId: string, time
         onFailure: (error) => judgeError(context, task, error)
       })
     )
+}, Effect.scoped)
 
 /** A trainer that took the task in was heard, before it counts as idle again. */
 const hear =

@@ -118,6 +118,8 @@ export interface Offer {
   readonly hasTransfers: Effect.Effect<boolean>
   /** Whether transfers are still to be finished. */
   readonly isPending: Effect.Effect<boolean>
+  /** How many requests for chunks were answered so far: transfers that move have more from time to time. */
+  readonly served: Effect.Effect<number>
   /** Waits for the verdict. */
   readonly outcome: Effect.Effect<TransferOutcome>
   /** The progress of its transfers from now on. A slow reader misses some; ends with the outcome. */

@@ -65,6 +65,7 @@ export const finalize = Effect.fn("AttachBackend.finalize")(
     const { active, session } = backend
     backend.closed = true
     if (active !== undefined) Deferred.doneUnsafe(active.outcome, Exit.fail(closedError(backend)))
+    yield* backend.cell.cancelDownloads(backend.trainer.trainerFqcn, "the backend was closed")
     yield* become(backend, { _tag: "Closed", sessionId: session.id, why: "the backend was closed" })
     yield* Fiber.interrupt(supervisor)
     // The session may be another one by now.

@@ -26,6 +26,8 @@ const recovers = ({ config }: Backend, { reason }: AttachError): boolean =>
 const end = Effect.fnUntraced(function* (backend: Backend, session: AttachSession, error: AttachError) {
   if (!Deferred.doneUnsafe(session.ended, Exit.fail(error))) return
   if (backend.active?.session === session) Deferred.doneUnsafe(backend.active.outcome, Exit.fail(error))
+  // A result that is being fetched comes too late, whatever it is.
+  yield* backend.cell.cancelDownloads(backend.trainer.trainerFqcn, error.message)
   yield* AttachMetrics.failed(error)
   yield* become(
     backend,

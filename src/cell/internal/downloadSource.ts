@@ -300,6 +300,7 @@ export const makeSource = Effect.fnUntraced(function* (
       },
       hasTransfers: Effect.sync(() => tx.refs.size > 0),
       isPending: Effect.sync(() => tx.refs.size > 0 && !tx.isDone),
+      served: Effect.sync(() => tx.served),
       outcome: Deferred.await(tx.outcome),
       progress: Stream.interruptWhen(
         Stream.filter(transfers, ({ refId }) => refId === ids[3] || refId === ids[6]),
@@ -319,12 +320,14 @@ export const makeSource = Effect.fnUntraced(function* (
       receiverIdleTimeout: optionalMillis(given.receiverIdleTimeout) ?? settings.receiverIdleTimeout,
       created: time,
       lastActive: time,
+      served: 0,
       activity: new Map(),
       refs: new Map(),
       outcome: Deferred.makeUnsafe(),
       isDone: false,
       touch: (receiver, at) => {
         tx.lastActive = at
+        tx.served += 1
         tx.activity.set(receiver, at)
       },
       isFinal: () =>

@@ -16,6 +16,8 @@ export interface Transaction {
   readonly receiverIdleTimeout: number | undefined
   readonly created: number
   lastActive: number
+  /** Requests for chunks so far. */
+  served: number
   /** When each receiver last asked for a chunk of any ref. */
   readonly activity: Map<string, number>
   readonly refs: Map<Dot, Ref>
