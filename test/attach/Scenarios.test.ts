@@ -4,7 +4,6 @@ import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import * as Analytics from "../../src/model/Analytics.ts"
 import type { FLModel } from "../../src/model/FLModel.ts"
 import * as TestTrainer from "../../src/testing/TestTrainer.ts"
-import { TrainerSession } from "../../src/trainer/TrainerSession.ts"
 import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import * as support from "./support.ts"
 
@@ -156,28 +155,24 @@ describe("what users have met", () => {
       }).pipe(Effect.provide(layer()))
   )
 
-  it.effect(
-    "scenario 9: the trainer's code says that it failed; the task fails with its code and the session goes on",
-    () =>
-      Effect.gen(function* () {
-        const { backend } = yield* openBackend(lease)
-        let tasks = 0
-        const failingOnce = Effect.fnUntraced(function* (model: FLModel) {
-          const session = yield* TrainerSession
+  it.effect("scenario 9: the trainer's code throws; the task fails with its code and the session goes on", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend(lease)
+      let tasks = 0
+      const failingOnce = (model: FLModel) =>
+        Effect.suspend(() => {
           tasks += 1
-          if (tasks > 1) return model
-          yield* session.sendFailure("EXECUTION_EXCEPTION")
-          return yield* Effect.map(session.receive, (next) => (next._tag === "Some" ? next.value : model))
+          return tasks === 1 ? Effect.fail("no memory left") : Effect.succeed(model)
         })
-        yield* TestTrainer.start({ attachId: "a" }, failingOnce)
-        yield* support.untilState(backend, "Ready")
-        const first = yield* start(backend)
-        yield* pass("1 second")
-        assert.strictEqual((yield* reasonOf(first, "TaskFailed")).returnCode, "EXECUTION_EXCEPTION")
-        const second = yield* start(backend)
-        yield* pass("1 second")
-        assert.strictEqual((yield* Fiber.join(second)).returnCode, "OK")
-        assert.strictEqual((yield* backend.session)._tag, "Ready")
-      }).pipe(Effect.provide(layer()))
+      yield* TestTrainer.start({ attachId: "a" }, failingOnce)
+      yield* support.untilState(backend, "Ready")
+      const first = yield* start(backend)
+      yield* pass("1 second")
+      assert.strictEqual((yield* reasonOf(first, "TaskFailed")).returnCode, "EXECUTION_EXCEPTION")
+      const second = yield* start(backend)
+      yield* pass("1 second")
+      assert.strictEqual((yield* Fiber.join(second)).returnCode, "OK")
+      assert.strictEqual((yield* backend.session)._tag, "Ready")
+    }).pipe(Effect.provide(layer()))
   )
 })

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import { Float } from "../../src/fobs/Values.ts"
 import * as support from "./support.ts"
 
 const { bodyOf, isOver, layer, openBackend, pass, reasonOf, reply, silence, start, startTrainer, topicOf } = support
@@ -144,6 +145,30 @@ describe("opening a session", () => {
         }
       }
     }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect(
+    "14.11 an acceptance that names another protocol version ends the attempt; 1, 1.0, true and none are one",
+    () =>
+      Effect.gen(function* () {
+        for (const version of [1, new Float(1), true, undefined]) {
+          const { backend, close } = yield* openBackend()
+          const trainer = yield* startTrainer({
+            sessionOpen: (body) =>
+              reply("sessionAccepted", { session_id: body.get("session_id"), protocol_version: version })
+          })
+          yield* pass()
+          assert.strictEqual(yield* tag(backend), "Ready", String(version))
+          yield* support.advance(Effect.flatMap(close, Fiber.join))
+          yield* support.advance(trainer.stop)
+        }
+        const { backend } = yield* openBackend()
+        yield* startTrainer({
+          sessionOpen: (body) => reply("sessionAccepted", { session_id: body.get("session_id"), protocol_version: 2 })
+        })
+        yield* pass()
+        assert.include((yield* reasonOf(yield* start(backend), "SessionRejected")).message, "protocol version 2")
+      }).pipe(Effect.provide(layer()))
   )
 
   it.effect("16.72 a return code that isn't ok is no answer: the session is offered again", () =>

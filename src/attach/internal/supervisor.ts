@@ -10,8 +10,8 @@ import type { Backend } from "./state.ts"
 export const become = Effect.fnUntraced(function* (backend: Backend, next: SessionState) {
   const before = yield* SubscriptionRef.get(backend.states)
   if (before._tag === "Closed") return
-  yield* SubscriptionRef.set(backend.states, next)
   yield* AttachMetrics.moved(before._tag, next._tag)
+  yield* SubscriptionRef.set(backend.states, next)
   const log = next._tag === "Failed" ? Effect.logWarning : Effect.logInfo
   yield* log(`session ${next._tag.toLowerCase()}: ${next.why}`).pipe(
     Effect.annotateLogs({ attach_id: backend.trainer.attachId, session_id: next.sessionId })
