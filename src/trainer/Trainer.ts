@@ -5,7 +5,7 @@
  *
  * @since 0.1.0
  */
-import { Cause, Config, Effect, Exit, Option, type Scope } from "effect"
+import { Cause, Config, Deferred, Effect, Exit, Option, type Scope } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { FLModel } from "../model/FLModel.ts"
 import type { FileLock } from "../platform/FileLock.ts"
@@ -14,7 +14,7 @@ import type { Drivers } from "../transport/Drivers.ts"
 import { connect } from "./internal/connect.ts"
 import { keep } from "./internal/lease.ts"
 import { end } from "./internal/state.ts"
-import { RouteFailed, type TrainerError, trainerError } from "./TrainerError.ts"
+import type { TrainerError } from "./TrainerError.ts"
 import type { TrainerProfile } from "./TrainerProfile.ts"
 import * as Session from "./TrainerSession.ts"
 
@@ -68,11 +68,6 @@ export const attach = Effect.fn("Trainer.attach")(function* (
     yield* Effect.logInfo(`rank ${rank} does not attach: rank ${controlRank} does`)
     return Session.makePassive(profile.attachId, profile.siteName)
   }
-  if (profile.isProtected) {
-    const message =
-      "the profile asks for protected messages, which this version does not speak: it will not attach in clear"
-    return yield* trainerError(new RouteFailed({ kind: "ProtectionUnsupported", message }))
-  }
   const random = yield* SecureRandom.SecureRandom
   const newId = Effect.map(random.uuidV4(), (uuid) => uuid.replaceAll("-", ""))
   const { binding, state } = yield* connect(profile)
@@ -86,6 +81,9 @@ export const attach = Effect.fn("Trainer.attach")(function* (
       end(state, "close", "the trainer closed", `this trainer closed its session with ${binding.cjFqcn}`)
     )
   )
+  // What is being fetched for a further task is not wanted any more.
+  const over = Effect.raceFirst(Effect.ignore(Deferred.await(state.ended)), state.stopped.await)
+  yield* Effect.forkScoped(Effect.andThen(over, state.cell.cancelDownloads(binding.cjFqcn, "the session is over")))
   return Session.make(state, binding, newId)
 })
 

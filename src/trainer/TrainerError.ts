@@ -98,6 +98,21 @@ export class ResultUncertain extends Schema.TaggedError<ResultUncertain>()("Resu
 }
 
 /**
+ * The service accepted the result, but did not confirm that it has fetched all its arrays. There is nothing to send
+ * again: the task is over. `reason` is that of the transfer's outcome.
+ *
+ * @category errors
+ * @since 0.1.0
+ */
+export class ResultNotFetched extends Schema.TaggedError<ResultNotFetched>()("ResultNotFetched", {
+  taskName: Schema.String,
+  reason: Schema.String,
+  message: Schema.String
+}) {
+  readonly isRetryable: boolean = false
+}
+
+/**
  * @category errors
  * @since 0.1.0
  */
@@ -108,7 +123,8 @@ export const TrainerErrorReason = Schema.Union([
   NoTask,
   InvalidModel,
   ResultRejected,
-  ResultUncertain
+  ResultUncertain,
+  ResultNotFetched
 ])
 
 /**

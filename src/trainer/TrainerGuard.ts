@@ -6,7 +6,9 @@
  * @since 0.1.0
  */
 import type { GuardRule } from "../cell/Cell.ts"
+import * as CellMessage from "../cell/CellMessage.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
+import { trainerPrefix } from "../clientapi/TrainerName.ts"
 import * as Fqcn from "../identity/Fqcn.ts"
 
 /** The channel of downloads (docs/wire/fobs.md, section 7). */
@@ -15,6 +17,8 @@ const downloadChannel = "download_service__"
 /**
  * The rule of one trainer. `boundCj` is the CJ it knows, by its session, its profile or the rendezvous; until there is
  * one, only a SESSION_OPEN of a direct child of the client parent passes.
+ *
+ * In secure mode a reply is judged, too, which the reference does not do: it must be protected, and of that CJ.
  *
  * @category constructors
  * @since 0.1.0
@@ -25,13 +29,20 @@ export const rule = (options: {
   readonly boundCj: () => string | undefined
 }): GuardRule => {
   return ({ address, headers, isReply, origin }) => {
-    if (address.channel !== ClientApi.channel && address.channel !== downloadChannel) return "pass"
-    if (options.secure && !(headers.get("cn__secure") === true && headers.get("cn__encrypted") === true))
-      return "refuse"
-    if (isReply) return "pass"
+    const isDownload = address.channel === downloadChannel
+    if (address.channel !== ClientApi.channel && !isDownload) return "pass"
+    if (options.secure && !CellMessage.isSealed(headers)) return { refuse: "not protected" }
+    // A download's answer comes from where its request went, which need not be the CJ; the request's waiter knows.
+    if (isReply && (!options.secure || isDownload)) return "pass"
     const cj = options.boundCj()
-    if (cj !== undefined) return origin === cj ? "admit" : "refuse"
-    const opens = address.channel === ClientApi.channel && address.topic === ClientApi.Topic.sessionOpen.topic
-    return opens && Fqcn.isParent(options.cpFqcn, origin) ? "admit" : "refuse"
+    if (cj !== undefined) return origin === cj ? "admit" : foreign
+    const opens = !isReply && !isDownload && address.topic === ClientApi.Topic.sessionOpen.topic
+    return opens && isService(options.cpFqcn, origin) ? "admit" : foreign
   }
 }
+
+/** Another trainer stands beside this one, and opens no session. */
+const isService = (cpFqcn: string, origin: string): boolean =>
+  Fqcn.isParent(cpFqcn, origin) && !Fqcn.leaf(origin).startsWith(trainerPrefix)
+
+const foreign = { refuse: "not of this trainer's service" } as const

@@ -6,7 +6,8 @@
  *
  * @since 0.1.0
  */
-import { Context, Deferred, type Duration, Effect, Latch, Option, Queue, Result } from "effect"
+import { Context, Deferred, type Duration, Effect, Exit, Latch, Option, Queue, Result, Stream } from "effect"
+import type { TransferProgress } from "../cell/DownloadService.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
 import * as Analytics from "../model/Analytics.ts"
 import type { FLModel } from "../model/FLModel.ts"
@@ -86,8 +87,11 @@ export class TrainerSession extends Context.Service<
      * Sends the result of the task last received and waits until it is accepted. A DIFF exchange subtracts the
      * received parameters first; parameters are converted to the form that the service expects.
      *
+     * Big arrays are not sent along but fetched by the service: the model must not change until this has ended.
+     *
      * Fails with `NoTask` without a task, or when its result was sent already; with `InvalidModel`, `ResultRejected` or
-     * `ResultUncertain`, and then the task stays and may be answered again; with `SessionEnded`.
+     * `ResultUncertain`, and then the task stays and may be answered again; with `ResultNotFetched`, and then the task is
+     * over; with `SessionEnded`.
      */
     readonly send: (model: FLModel, options?: SendOptions) => Effect.Effect<void, TrainerError>
     /** Sends a return code instead of a model: the task failed here, and the service should know. Fails as `send`. */
@@ -100,6 +104,8 @@ export class TrainerSession extends Context.Service<
     readonly stopped: Effect.Effect<void>
     /** Fails when the session has ended by an abort, a lost service, or its Scope. */
     readonly ended: Effect.Effect<never, TrainerError>
+    /** How far the arrays of tasks and results have come that are downloaded, from now on. A slow reader misses some. */
+    readonly progress: Stream.Stream<TransferProgress>
   }
 >()("fl-attach/trainer/TrainerSession") {}
 
@@ -110,6 +116,7 @@ interface Current {
   received: boolean
   /** One id for all sendings of the task's result. */
   resultId: string | undefined
+  isAccepted: boolean
 }
 
 const noTask = (message: string) => trainerError(new NoTask({ message }))
@@ -135,7 +142,7 @@ export const make = (
   // Not to be interrupted between taking a task and keeping it.
   const take = Effect.uninterruptibleMask((restore) =>
     Effect.map(restore(Queue.take(state.tasks)), (task) => {
-      current = { task, received: false, resultId: undefined }
+      current = { task, received: false, resultId: undefined, isAccepted: false }
       state.ledger.advance(task.id, "DELIVERED")
       return Option.some(current)
     })
@@ -170,9 +177,13 @@ export const make = (
       Latch.closeUnsafe(state.idle)
       state.ledger.advance(task.id, "RESULT_PUBLISHING")
       sent.resultId ??= yield* newId
-      yield* publish(state, binding, { task, resultId: sent.resultId, result }, newId)
+      const fetched = yield* publish(state, binding, { task, resultId: sent.resultId, result }, newId)
+      sent.isAccepted = true
+      yield* fetched
       state.ledger.advance(task.id, "COMPLETE")
     },
+    // What was on offer goes first: until then a heartbeat says so.
+    Effect.scoped,
     // Before the settlement, as the reference does: no heartbeat may claim a source that is done.
     Effect.ensuring(state.idle.open)
   )
@@ -188,8 +199,8 @@ export const make = (
     if (current === undefined || !current.received) {
       return yield* noTask("there is no task to answer: call receive before send")
     }
-    const { id, name } = current.task
-    if (state.ledger.get(id)?.state === "COMPLETE") {
+    const { name } = current.task
+    if (current.isAccepted) {
       return yield* noTask(`a result of task "${name}" was accepted already: call clear, then receive the next one`)
     }
     if (!Latch.isOpen(state.idle)) return yield* noTask(`a result of task "${name}" is on its way already`)
@@ -203,9 +214,12 @@ export const make = (
     const sent = yield* claim
     const result = build(sent.task)
     if (Result.isFailure(result)) return yield* trainerError(new InvalidModel({ message: result.failure }))
-    yield* deliver(sent, result.success)
-    if (clearCache && current === sent) current = undefined
-    yield* settle(state, binding, sent.task.id)
+    const outcome = yield* Effect.exit(deliver(sent, result.success))
+    // An accepted result is not sent again, whatever became of its arrays.
+    const isOver = Exit.isSuccess(outcome) ? clearCache : sent.isAccepted
+    if (isOver && current === sent) current = undefined
+    if (sent.isAccepted) yield* settle(state, binding, sent.task.id)
+    return yield* outcome
   })
 
   const isNamed = (name: string) => Effect.sync(() => current?.task.name === name)
@@ -243,7 +257,8 @@ export const make = (
       current = undefined
     }),
     stopped,
-    ended
+    ended,
+    progress: Stream.filter(state.cell.transfers, ({ peer }) => peer === binding.cjFqcn)
   })
 }
 
@@ -286,6 +301,7 @@ export const makePassive = (attachId: string, siteName: string): TrainerSession[
     log: (record) => Effect.logWarning(`log record "${record.tag}" not sent: only rank 0 has a session`),
     clear: Effect.void,
     stopped: Effect.void,
-    ended: Effect.never
+    ended: Effect.never,
+    progress: Stream.never
   })
 }

@@ -12,6 +12,7 @@ import { NoSession, RouteFailed, type TrainerError, trainerError } from "../Trai
 import * as TrainerGuard from "../TrainerGuard.ts"
 import type { TrainerProfile } from "../TrainerProfile.ts"
 import { serve } from "./jobMessages.ts"
+import { shieldOf } from "./protect.ts"
 import type { TrainerState, TrainerTask } from "./state.ts"
 
 /** Time that is left of a bound; `undefined` = no bound. */
@@ -71,7 +72,8 @@ const find = Effect.fnUntraced(function* (
 /** The trainer's cell, guarded and served, before it is connected to anybody. */
 const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found) {
   const trainerFqcn = Fqcn.join(found.cpFqcn, `${trainerPrefix}${profile.attachId}`)
-  const cell = yield* Effect.mapError(Cell.make({ fqcn: trainerFqcn }), routeFailed)
+  const shield = yield* shieldOf(profile, trainerFqcn)
+  const cell = yield* Effect.mapError(Cell.make({ fqcn: trainerFqcn, ...shield.cell }), routeFailed)
   const state: TrainerState = {
     cell,
     expected: {
@@ -88,6 +90,7 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
     ended: Deferred.makeUnsafe(),
     stopped: Latch.makeUnsafe(false),
     idle: Latch.makeUnsafe(true),
+    offers: new Set(),
     binding: undefined,
     heardAt: 0n
   }
@@ -99,7 +102,7 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
     })
   )
   yield* serve(state)
-  return state
+  return { state, resources: shield.resources }
 })
 
 /** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
@@ -107,8 +110,8 @@ export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
   const limit = profile.jobWaitTimeout
   const remaining = yield* remainingOf(limit)
   const found = yield* find(profile, remaining)
-  const state = yield* makeState(profile, found)
-  yield* Effect.mapError(state.cell.connect(found.connectUrl), routeFailed)
+  const { resources, state } = yield* makeState(profile, found)
+  yield* Effect.mapError(state.cell.connect(found.connectUrl, resources), routeFailed)
   const bound = Deferred.await(state.bound)
   const left = yield* remaining
   const binding = yield* left === undefined

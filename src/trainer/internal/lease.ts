@@ -31,12 +31,20 @@ const beats = (state: TrainerState, binding: Binding, jitter: number) => {
   return Effect.scoped(Effect.forever(Effect.andThen(pause, Effect.forkScoped(beat(state, binding)))))
 }
 
-/** Sleeps until the lease would end, and looks again. */
+/** Ends when no transfer is under way; `false` when none was. */
+const transfersOver = Effect.fnUntraced(function* ({ offers }: TrainerState) {
+  const pending = yield* Effect.filter(offers, ({ isPending }) => isPending)
+  yield* Effect.forEach(pending, ({ outcome }) => outcome, { discard: true })
+  return pending.length > 0
+})
+
+/** Sleeps until the lease would end, and looks again. A CJ that may yet fetch a result holds it, however silent. */
 const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   const limit = binding.heartbeatTimeout
   while (true) {
     const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - state.heardAt)
     if (Duration.isGreaterThan(silent, limit)) {
+      if (yield* transfersOver(state)) continue
       const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(limit)}`
       return end(state, "lease", reason, `the session ended with its lease: ${reason}`)
     }

@@ -3,12 +3,20 @@
  *
  * Source: docs/wire/attach.md, sections 3.4 to 3.6 and 7.5.
  */
-import { Deferred, Duration, Effect, Option, Schedule, Stream } from "effect"
+import { Deferred, Duration, Effect, Exit, Option, Schedule, Scope, Stream } from "effect"
 import type { CellReply } from "../../cell/Cell.ts"
 import type { CellError } from "../../cell/CellError.ts"
+import type { Offer } from "../../cell/DownloadService.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import type { Shareable } from "../../model/Shareable.ts"
-import { InvalidModel, ResultRejected, ResultUncertain, type TrainerError, trainerError } from "../TrainerError.ts"
+import {
+  InvalidModel,
+  ResultNotFetched,
+  ResultRejected,
+  ResultUncertain,
+  type TrainerError,
+  trainerError
+} from "../TrainerError.ts"
 import type { Binding } from "./binding.ts"
 import { okBody } from "./replies.ts"
 import { linked, type TrainerState, type TrainerTask, touch } from "./state.ts"
@@ -16,6 +24,8 @@ import { linked, type TrainerState, type TrainerTask, touch } from "./state.ts"
 const readyTimeout = Duration.seconds(30)
 const statusTimeout = Duration.seconds(2)
 const attemptLimit = 2
+/** How often the CJ is asked about a result that it may be fetching. */
+const ambiguousPause = Duration.millis(250)
 const settleTimeout = Duration.seconds(30)
 const settleTries = 3
 const settlePause = Duration.millis(100)
@@ -31,21 +41,30 @@ export interface Publication {
   readonly result: Shareable
 }
 
+/** One sending of a result: its arrays are on offer to the CJ until `remove`. */
+interface Attempt {
+  readonly id: string
+  readonly offer: Offer
+  readonly remove: Effect.Effect<void>
+}
+
 /** What is known of a result after a question; `Invalid`: it can't be put into bytes, and never left. */
 type Verdict =
-  | { readonly _tag: "Accepted" }
+  | { readonly _tag: "Accepted"; readonly attempt: Attempt }
   | { readonly _tag: "Rejected" | "Uncertain" | "Invalid"; readonly reason: string }
 
 const rejected = (reason: string): Verdict => ({ _tag: "Rejected", reason })
 const uncertain = (reason: string): Verdict => ({ _tag: "Uncertain", reason })
 
 /** `attempts` are the ids this publication was sent under: an acceptance must name one of them. */
-const accepted = (attemptId: string | null | undefined, attempts: ReadonlyArray<string>): Verdict =>
-  attempts.some((own) => own === attemptId)
-    ? { _tag: "Accepted" }
-    : rejected(`it names an attempt that is not ours: ${attemptId}`)
+const accepted = (attemptId: string | null | undefined, attempts: ReadonlyArray<Attempt>): Verdict => {
+  const attempt = attempts.find(({ id }) => id === attemptId)
+  return attempt === undefined
+    ? rejected(`it names an attempt that is not ours: ${attemptId}`)
+    : { _tag: "Accepted", attempt }
+}
 
-const readyVerdict = (reply: CellReply, resultId: string, attempts: ReadonlyArray<string>): Verdict => {
+const readyVerdict = (reply: CellReply, resultId: string, attempts: ReadonlyArray<Attempt>): Verdict => {
   if (reply.returnCode !== "ok") return uncertain(`return code ${reply.returnCode}: ${reply.error ?? "no text"}`)
   const body = Option.getOrUndefined(okBody(reply))
   if (body === undefined) return rejected("its answer is no result reply")
@@ -55,7 +74,7 @@ const readyVerdict = (reply: CellReply, resultId: string, attempts: ReadonlyArra
     : rejected(`it answers ${body.reply_topic} for result ${body.result_id}`)
 }
 
-const statusVerdict = (reply: CellReply, attempts: ReadonlyArray<string>): Verdict => {
+const statusVerdict = (reply: CellReply, attempts: ReadonlyArray<Attempt>): Verdict => {
   const body = Option.getOrUndefined(okBody(reply))
   if (body?.reply_topic !== ClientApi.ReplyTopic.resultStatus) return uncertain("its status can't be had")
   if (body.result_state === "REJECTED") return rejected(body.reason ?? "its status is REJECTED")
@@ -73,22 +92,25 @@ const asking = (state: TrainerState, binding: Binding, { resultId, result, task 
   const { Topic } = ClientApi
   const ids = { session_id: binding.sessionId, task_id: task.id, result_id: resultId }
 
-  const ready = Effect.fn("ResultPublisher.ready")(function* (attempts: ReadonlyArray<string>) {
-    const payload = ClientApi.body({ ...ids, attempt_id: attempts.at(-1), result })
+  const ready = Effect.fn("ResultPublisher.ready")(function* (attempt: Attempt, attempts: ReadonlyArray<Attempt>) {
+    const payload = ClientApi.body({ ...ids, attempt_id: attempt.id, result })
+    const { isPending, references } = attempt.offer
     // While the connection is being made anew a request would fail at once, and soon too often.
     yield* linked(state, binding).pipe(
       Stream.filter((up) => up),
       Stream.runHead,
       Effect.timeoutOption(readyTimeout)
     )
-    const reply = cell.request(binding.cjFqcn, Topic.resultReady, payload, { timeout: readyTimeout, secure })
+    // The CJ answers when it has fetched the arrays, so it has more time while it may be at that.
+    const options = { timeout: readyTimeout, extend: isPending, references, secure }
+    const reply = cell.request(binding.cjFqcn, Topic.resultReady, payload, options)
     return yield* Effect.match(reply, {
       onFailure: failedVerdict,
       onSuccess: (reply) => readyVerdict(reply, resultId, attempts)
     })
   })
 
-  const status = Effect.fn("ResultPublisher.status")(function* (attempts: ReadonlyArray<string>) {
+  const status = Effect.fn("ResultPublisher.status")(function* (attempts: ReadonlyArray<Attempt>) {
     const options = { timeout: statusTimeout, optional: true, secure }
     const reply = cell.request(binding.cjFqcn, Topic.resultStatus, ClientApi.body(ids), options)
     return yield* Effect.match(reply, {
@@ -121,8 +143,70 @@ const verdictError = (verdict: Exclude<Verdict, { _tag: "Accepted" }>, taskName:
   }
 }
 
+/** An attempt with its arrays on offer, to the CJ alone, until it is removed or the Scope closes. */
+const makeAttempt = Effect.fnUntraced(function* (
+  { cell, offers }: TrainerState,
+  { cjFqcn }: Binding,
+  newId: Effect.Effect<string>
+): Effect.fn.Return<Attempt, never, Scope.Scope> {
+  const scope = yield* Scope.fork(yield* Effect.scope)
+  const offer = yield* Effect.acquireRelease(
+    Effect.tap(cell.offer({ receivers: [cjFqcn] }), (made) => Effect.sync(() => offers.add(made))),
+    (made) => Effect.sync(() => offers.delete(made))
+  ).pipe(Scope.provide(scope))
+  return { id: yield* newId, offer, remove: Scope.close(scope, Exit.void) }
+})
+
+/** Ends with the first attempt that the CJ has fetched whole, or `None` when all transfers are over without. */
+const fetched = (attempts: ReadonlyArray<Attempt>): Effect.Effect<Option.Option<Attempt>> =>
+  Effect.forEach(
+    attempts,
+    (attempt) =>
+      Effect.flatMap(attempt.offer.outcome, ({ status }) =>
+        status === "completed" ? Effect.fail(attempt) : Effect.void
+      ),
+    { concurrency: "unbounded", discard: true }
+  ).pipe(
+    Effect.as(Option.none<Attempt>()),
+    Effect.catch((attempt) => Effect.succeed(Option.some(attempt)))
+  )
+
+/**
+ * What becomes of a result that was sent often enough: while the CJ may still fetch one of its attempts it is asked on,
+ * and an attempt that it has fetched whole is taken for the accepted one.
+ */
+const resolve = Effect.fnUntraced(function* (
+  attempts: ReadonlyArray<Attempt>,
+  status: Effect.Effect<Verdict>,
+  last: Verdict
+) {
+  const offering = yield* Effect.filter(attempts, ({ offer }) => offer.hasTransfers)
+  if (offering.length === 0) return last
+  const known = Effect.repeat(status, {
+    schedule: Schedule.spaced(ambiguousPause),
+    while: ({ _tag }) => _tag === "Uncertain"
+  })
+  const found = Effect.map(
+    fetched(offering),
+    Option.match({ onNone: () => last, onSome: (attempt): Verdict => ({ _tag: "Accepted", attempt }) })
+  )
+  return yield* Effect.raceFirst(found, known)
+})
+
+const notFetched = (taskName: string, cj: string, reason: string) =>
+  trainerError(
+    new ResultNotFetched({
+      taskName,
+      reason,
+      message: `${cj} accepted the result of task "${taskName}", but did not confirm that it has its arrays: ${reason}`
+    })
+  )
+
 /**
  * Sends the result until the CJ has accepted it: twice at most, asking for its status after an answer that got lost.
+ * Then answers an effect that waits until the CJ has fetched the accepted attempt, and fails with `ResultNotFetched`, or
+ * the session's end; the other attempt is taken back. What is on offer is so until the Scope closes.
+ *
  * Fails with `ResultRejected`, `ResultUncertain`, `InvalidModel`, or the session's end.
  */
 export const publish = Effect.fn("ResultPublisher.publish")(function* (
@@ -130,25 +214,34 @@ export const publish = Effect.fn("ResultPublisher.publish")(function* (
   binding: Binding,
   publication: Publication,
   newId: Effect.Effect<string>
-): Effect.fn.Return<void, TrainerError> {
+): Effect.fn.Return<Effect.Effect<void, TrainerError>, TrainerError, Scope.Scope> {
   const { ready, status } = asking(state, binding, publication)
-  const attempts: Array<string> = []
+  const taskName = publication.task.name
+  const ended = Deferred.await(state.ended)
+  const attempts: Array<Attempt> = []
   const sending = Effect.gen(function* () {
     let verdict = uncertain("not sent")
     while (verdict._tag === "Uncertain" && attempts.length < attemptLimit) {
-      attempts.push(yield* newId)
-      verdict = yield* ready(attempts)
+      const attempt = yield* makeAttempt(state, binding, newId)
+      attempts.push(attempt)
+      verdict = yield* ready(attempt, attempts)
       if (verdict._tag !== "Uncertain") break
       const known = yield* status(attempts)
       if (known._tag !== "Uncertain") verdict = known
     }
-    return verdict
+    return verdict._tag === "Uncertain" ? yield* resolve(attempts, status(attempts), verdict) : verdict
   })
-  const verdict = yield* Effect.raceFirst(sending, Deferred.await(state.ended))
+  const verdict = yield* Effect.raceFirst(sending, ended)
   if (verdict._tag !== "Accepted") {
-    return yield* trainerError(verdictError(verdict, publication.task.name, binding.cjFqcn, attempts.length))
+    return yield* trainerError(verdictError(verdict, taskName, binding.cjFqcn, attempts.length))
   }
+  const { attempt } = verdict
+  yield* Effect.forEach(attempts, (each) => (each === attempt ? Effect.void : each.remove), { discard: true })
   yield* touch(state)
+  if (!(yield* attempt.offer.hasTransfers)) return Effect.void
+  return Effect.flatMap(Effect.raceFirst(attempt.offer.outcome, ended), ({ reason, status }) =>
+    status === "completed" ? Effect.void : Effect.fail(notFetched(taskName, binding.cjFqcn, reason))
+  )
 })
 
 /**

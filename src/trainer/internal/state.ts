@@ -3,6 +3,7 @@
  */
 import { Clock, Deferred, Effect, Exit, type Latch, type Queue, Stream } from "effect"
 import type { Cell } from "../../cell/Cell.ts"
+import type { Offer } from "../../cell/DownloadService.ts"
 import type { FLModel } from "../../model/FLModel.ts"
 import type { TaskLedger } from "../TaskLedger.ts"
 import { SessionEnded, type TrainerError, trainerError } from "../TrainerError.ts"
@@ -29,6 +30,8 @@ export interface TrainerState {
   readonly stopped: Latch.Latch
   /** Closed while a result is being sent: the CJ is told so with each heartbeat. */
   readonly idle: Latch.Latch
+  /** The results' arrays that are on offer to the CJ. */
+  readonly offers: Set<Offer>
   binding: Binding | undefined
   /** When the CJ was last heard, in monotonic nanoseconds. */
   heardAt: bigint
