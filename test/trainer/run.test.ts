@@ -279,26 +279,28 @@ describe("the way to a service", () => {
     })
   )
 
-  it.effect("16.36 a protected profile without its key files fails before a cell exists, and never attaches in clear", () =>
-    Effect.gen(function* () {
-      const job = yield* makeJob()
-      const secure = new TrainerProfile({
-        attachId: "gpu-1",
-        siteName: "site-1",
-        source: {
-          _tag: "Url",
-          connectUrl: "memory://service",
-          security: "clear",
-          cpFqcn: "site-1",
-          authIdentity: "site-1"
-        },
-        secureMode: true,
-        caCert: "/ca.crt"
+  it.effect(
+    "16.36 a protected profile without its key files fails before a cell exists, and never attaches in clear",
+    () =>
+      Effect.gen(function* () {
+        const job = yield* makeJob()
+        const secure = new TrainerProfile({
+          attachId: "gpu-1",
+          siteName: "site-1",
+          source: {
+            _tag: "Url",
+            connectUrl: "memory://service",
+            security: "clear",
+            cpFqcn: "site-1",
+            authIdentity: "site-1"
+          },
+          secureMode: true,
+          caCert: "/ca.crt"
+        })
+        const trainer = yield* job.attaching(secure)
+        const reason = yield* reasonOf(Fiber.join(trainer.session))
+        assert.strictEqual(reason._tag, "RouteFailed")
       })
-      const trainer = yield* job.attaching(secure)
-      const reason = yield* reasonOf(Fiber.join(trainer.session))
-      assert.strictEqual(reason._tag, "RouteFailed")
-    })
   )
 
   it.effect("16.45 a failed attach can be tried again", () =>
