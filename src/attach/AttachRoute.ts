@@ -17,6 +17,7 @@ import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Resources } from "../transport/Drivers.ts"
 import { HandshakeFailed, TransportError } from "../transport/TransportError.ts"
 import { type AttachError, attachError, RouteFailed } from "./AttachError.ts"
+import * as AttachGuard from "./AttachGuard.ts"
 
 /**
  * An open route to one trainer.
@@ -121,6 +122,11 @@ export interface ClientParentOptions {
   readonly verify?: ConnectionOptions["verify"]
   /** How long to wait for the first connection. Default 30 seconds. */
   readonly connectTimeout?: Duration.Input
+  /**
+   * Whether messages are protected end to end, and only such are taken from trainers. The cell needs `credentials`, and
+   * the trainers' profiles `secure_mode`. Default false.
+   */
+  readonly secure?: boolean
 }
 
 /** The names in use on one route: on a cell, a trainer has one backend. */
@@ -190,12 +196,15 @@ export const layerClientParent = (options: ClientParentOptions): Layer.Layer<Att
   Layer.effect(
     AttachRoute,
     Effect.gen(function* () {
-      yield* joinParent(yield* Cell, options)
+      const cell = yield* Cell
+      yield* joinParent(cell, options)
       const claim = makeClaims()
       return AttachRoute.of({
         open: Effect.fn("AttachRoute.open")(function* (trainer: TrainerName) {
           yield* claim(trainer)
-          return { secure: false, direct: false, connectUrl: options.url }
+          const { secure = false, url: connectUrl } = options
+          if (secure) yield* AttachGuard.claim(cell, trainer)
+          return { secure, direct: false, connectUrl }
         })
       })
     })

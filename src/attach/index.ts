@@ -6,6 +6,7 @@
 export { AttachBackend, make } from "./AttachBackend.ts"
 export * from "./AttachConfig.ts"
 export * from "./AttachError.ts"
+export * as AttachGuard from "./AttachGuard.ts"
 export * as AttachMetrics from "./AttachMetrics.ts"
 export * from "./AttachRoute.ts"
 export type { AttachTask } from "./AttachTask.ts"

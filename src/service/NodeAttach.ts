@@ -9,8 +9,9 @@ import { SecureRandom } from "effect/crypto"
 import type { AttachError } from "../attach/AttachError.ts"
 import { type AttachRoute, layerSharedFile, layerClientParent as routeByParent } from "../attach/AttachRoute.ts"
 import { Cell } from "../cell/Cell.ts"
-import type { CellError } from "../cell/CellError.ts"
-import { rulesOf } from "../identity/CertificateIdentity.ts"
+import * as CellCredentials from "../cell/CellCredentials.ts"
+import { CellError, CellMisconfigured } from "../cell/CellError.ts"
+import { type IdentityRules, rulesOf } from "../identity/CertificateIdentity.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import { Drivers, type Resources } from "../transport/Drivers.ts"
@@ -92,6 +93,11 @@ export interface ParentJobOptions {
   readonly identity?: string
   /** How long to wait for the first connection. Default 30 seconds. */
   readonly connectTimeout?: Duration.Input
+  /**
+   * Whether messages are protected end to end, as trainers with `secure_mode` in their profiles want it. Needs `ca_cert`
+   * in `resources`, with the site's certificate and key beside it. Default false.
+   */
+  readonly secure?: boolean
 }
 
 /**
@@ -104,13 +110,32 @@ export interface ParentJobOptions {
 export const layerClientParent = (
   options: ParentJobOptions
 ): Layer.Layer<Platform | Cell | AttachRoute, AttachError | CellError> => {
-  const { connectTimeout, job, parentUrl, resources, site } = options
+  const { connectTimeout, job, parentUrl, resources, secure = false, site } = options
   const fqcn = `${site}.${job}`
   const identity = options.identity ?? site.slice(site.lastIndexOf(".") + 1)
+  const rules = rulesOf({ local: fqcn, parent: site, identity })
   return routeByParent({
     url: parentUrl,
-    verify: PeerIdentity.verifyWith(rulesOf({ local: fqcn, parent: site, identity })),
+    verify: PeerIdentity.verifyWith(rules),
+    secure,
     ...(resources === undefined ? {} : { resources }),
     ...(connectTimeout === undefined ? {} : { connectTimeout })
-  }).pipe(Layer.provideMerge(Cell.layer({ fqcn })), Layer.provideMerge(layerPlatform))
+  }).pipe(
+    Layer.provideMerge(secure ? layerSecureCell(fqcn, rules, resources?.ca_cert) : Cell.layer({ fqcn })),
+    Layer.provideMerge(layerPlatform)
+  )
 }
+
+const layerSecureCell = (fqcn: string, rules: IdentityRules, caCert: unknown) =>
+  Layer.effect(
+    Cell,
+    Effect.gen(function* () {
+      const files = typeof caCert === "string" ? { caCert } : {}
+      const credentials = yield* CellCredentials.watch(files, { rules }).pipe(
+        Effect.mapError(
+          ({ message, setting }) => new CellError({ reason: new CellMisconfigured({ setting, message }) })
+        )
+      )
+      return yield* Cell.make({ fqcn, credentials })
+    })
+  )

@@ -1,0 +1,40 @@
+/** How a trainer's cell is protected. Source: docs/wire/security.md, sections 3.3, 5 and 6.3. */
+import { Effect, type Scope } from "effect"
+import type { CellOptions } from "../../cell/Cell.ts"
+import * as CellCredentials from "../../cell/CellCredentials.ts"
+import { rulesOf } from "../../identity/CertificateIdentity.ts"
+import type { Resources } from "../../transport/Drivers.ts"
+import * as PeerIdentity from "../../transport/PeerIdentity.ts"
+import { RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
+import type { TrainerProfile } from "../TrainerProfile.ts"
+
+/** What a cell and its connection to the client parent need for a profile's security. */
+export interface Shield {
+  readonly cell: Pick<CellOptions, "credentials" | "verify">
+  readonly resources: Resources
+}
+
+/** A trainer whose certificates can't be used does not attach in clear: it fails with `RouteFailed`. */
+export const shieldOf = Effect.fnUntraced(function* (
+  profile: TrainerProfile,
+  trainerFqcn: string
+): Effect.fn.Return<Shield, TrainerError, Scope.Scope> {
+  const { caCert, source } = profile
+  if (source._tag === "Rendezvous") return { cell: {}, resources: {} }
+  const resources: Resources = {
+    connection_security: source.security,
+    ...(caCert === undefined ? {} : { ca_cert: caCert })
+  }
+  const rules = rulesOf({ local: trainerFqcn, parent: source.cpFqcn, identity: source.authIdentity })
+  const verify = PeerIdentity.verifyWith(rules)
+  if (!profile.isProtected) return { cell: { verify }, resources }
+  if (caCert === undefined) {
+    const message =
+      "ca_cert is missing: a protected trainer needs the project's root certificate, and its own beside it"
+    return yield* trainerError(new RouteFailed({ kind: "missing", message }))
+  }
+  const credentials = yield* CellCredentials.watch({ caCert }, { rules }).pipe(
+    Effect.mapError(({ message, problem }) => trainerError(new RouteFailed({ kind: problem, message })))
+  )
+  return { cell: { credentials, verify }, resources }
+})
