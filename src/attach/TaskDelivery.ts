@@ -12,8 +12,9 @@ import type { CellError } from "../cell/CellError.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
 import { type AttachError, attachError, DeliveryTimeout, EncodeFailed, TaskRejected } from "./AttachError.ts"
 import * as AttachMetrics from "./AttachMetrics.ts"
-import { isUp, pause, type SessionContext } from "./AttachSession.ts"
+import type { SessionContext } from "./AttachSession.ts"
 import type { ActiveTask } from "./AttachTask.ts"
+import { isUp, pause } from "./internal/connection.ts"
 
 type Attempt =
   | { readonly _tag: "Delivered" }

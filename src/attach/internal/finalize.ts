@@ -2,7 +2,7 @@
 import { Deferred, Duration, Effect, Exit, Fiber, Option } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import { sourceGrace } from "../AttachConfig.ts"
-import { disconnected } from "../AttachSession.ts"
+import { disconnected } from "./lease.ts"
 import { type Backend, closedError } from "./state.ts"
 import { become } from "./supervisor.ts"
 

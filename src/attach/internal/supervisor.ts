@@ -2,8 +2,10 @@
 import { Deferred, Effect, Exit, SubscriptionRef } from "effect"
 import { type AttachError, attachError, SessionAborted } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
-import { AttachSession, open, watch } from "../AttachSession.ts"
+import { AttachSession } from "../AttachSession.ts"
 import type { SessionState } from "../SessionState.ts"
+import { watch } from "./lease.ts"
+import { open } from "./opening.ts"
 import type { Backend } from "./state.ts"
 
 /** Enters a state; nothing follows `Closed`. */

@@ -1,0 +1,33 @@
+/** The trainer's own connection, as far as it can be seen from here: never so behind a client parent. */
+import { type Duration, Effect, Option, Stream } from "effect"
+import type { SessionContext } from "../AttachSession.ts"
+
+/**
+ * Whether the trainer's own connection is up, as far as it can be seen from here.
+ */
+export const isUp = (context: SessionContext): Effect.Effect<boolean> =>
+  Effect.map(
+    Stream.runHead(context.cell.connected(context.trainer.trainerFqcn)),
+    Option.getOrElse(() => false)
+  )
+
+/** Ends when the trainer's cell connects anew, seen from a time when it was connected or not. */
+const arrival = (context: SessionContext, wasUp: boolean) =>
+  context.cell.connected(context.trainer.trainerFqcn).pipe(
+    Stream.dropWhile((up) => wasUp && up),
+    Stream.filter((up) => up),
+    Stream.runHead
+  )
+
+/** Ends when the trainer's cell is not connected. */
+export const departure = (context: SessionContext) =>
+  context.cell.connected(context.trainer.trainerFqcn).pipe(
+    Stream.filter((up) => !up),
+    Stream.runHead
+  )
+
+/**
+ * The pause between two tries; it ends early when the trainer's cell connects anew, seen from the time of `wasUp`.
+ */
+export const pause = (context: SessionContext, limit: Duration.Duration, wasUp: boolean): Effect.Effect<void> =>
+  Effect.asVoid(Effect.raceFirst(Effect.sleep(limit), arrival(context, wasUp)))

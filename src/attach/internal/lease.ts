@@ -1,0 +1,113 @@
+/** How long an accepted session lives. Source: docs/wire/attach.md, section 6.1. */
+import { Clock, Deferred, Duration, Effect, Stream } from "effect"
+import { sourceGrace } from "../AttachConfig.ts"
+import { type AttachError, attachError, SessionLost } from "../AttachError.ts"
+import * as AttachMetrics from "../AttachMetrics.ts"
+import type { AttachSession, SessionContext } from "../AttachSession.ts"
+import { departure, isUp } from "./connection.ts"
+
+/**
+ * Ends when the trainer has been disconnected for `sourceGrace` without a break. Behind a client parent its connection
+ * can't be seen from here, so its silence counts instead.
+ */
+export const disconnected = (context: SessionContext, session: AttachSession): Effect.Effect<void> => {
+  const grace = sourceGrace(context.config)
+  if (!context.direct) {
+    const lease = Duration.sum(context.config.heartbeatTimeout, grace)
+    return Effect.gen(function* () {
+      while (true) {
+        const left = yield* leaseLeft(session, lease)
+        if (left <= 0n) return
+        yield* Effect.sleep(Duration.nanos(left))
+      }
+    })
+  }
+  return context.cell.connected(context.trainer.trainerFqcn).pipe(
+    Stream.switchMap((up) => (up ? Stream.never : Stream.fromEffect(Effect.sleep(grace)))),
+    Stream.runHead,
+    Effect.asVoid
+  )
+}
+
+const leaseLeft = Effect.fnUntraced(function* (session: AttachSession, lease: Duration.Duration) {
+  const silent = (yield* Clock.monotonicTimeNanos) - session.heardAt
+  return Duration.toNanosUnsafe(lease) - silent
+})
+
+const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
+  const { heartbeatInterval, heartbeatTimeout: limit } = context.config
+  const silence = (yield* Clock.monotonicTimeNanos) - session.heardAt
+  const silent = Duration.nanos(silence)
+  const missed = Number(silence / Duration.toNanosUnsafe(heartbeatInterval))
+  yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
+  return yield* attachError(
+    new SessionLost({
+      attachId: context.trainer.attachId,
+      sessionId: session.id,
+      limit,
+      silent,
+      message: `trainer ${context.trainer.trainerFqcn} is lost: heartbeatTimeout is ${Duration.format(limit)}, silent for ${Duration.format(silent)}`
+    })
+  )
+})
+
+/** The lease ends when silence is longer than the timeout: one step beyond it. */
+const beyond = (left: bigint) => Effect.sleep(Duration.sum(Duration.nanos(left), Duration.millis(1)))
+
+/**
+ * Ends when the lease is over. A trainer that takes a task in may be too busy to send heartbeats; while it is connected,
+ * as far as that can be seen, it has `decodeGrace` more.
+ */
+const leaseOver = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
+  const { decodeGrace, heartbeatTimeout } = context.config
+  const gone = context.direct ? departure(context) : Effect.never
+  while (true) {
+    const left = yield* leaseLeft(session, heartbeatTimeout)
+    if (left >= 0n) {
+      yield* beyond(left)
+      continue
+    }
+    const isBusy = session.isDelivering && (!context.direct || (yield* isUp(context)))
+    const more = isBusy ? left + Duration.toNanosUnsafe(decodeGrace) : -1n
+    if (more < 0n) return
+    yield* Effect.raceFirst(beyond(more), Effect.raceFirst(session.deliveryOver, gone))
+  }
+})
+
+/** What comes of a silent session whose result is still being served: `true` = the trainer spoke. */
+const outlive = (context: SessionContext, session: AttachSession) =>
+  Effect.raceFirst(
+    Effect.as(session.nextWord, true),
+    Effect.raceFirst(
+      Effect.as(context.authority.idle, false),
+      Effect.andThen(
+        disconnected(context, session),
+        Effect.sync(() => {
+          context.authority.abandon()
+          return false
+        })
+      )
+    )
+  )
+
+/**
+ * Watches an accepted session; fails when it can serve no more. Between looks it sleeps until the lease would end.
+ * A silent trainer that still serves an accepted result is kept under `allowReconnect`, until the result is served or
+ * the trainer is disconnected for good; `onSilent` is told of the change, true or false.
+ */
+export const watch = (
+  context: SessionContext,
+  session: AttachSession,
+  onSilent: (silent: boolean) => Effect.Effect<void>
+): Effect.Effect<never, AttachError> => {
+  const liveness = Effect.gen(function* () {
+    while (true) {
+      yield* leaseOver(context, session)
+      if (!(context.config.allowReconnect && context.authority.live)) return yield* lost(context, session)
+      yield* onSilent(true)
+      if (!(yield* outlive(context, session))) return yield* lost(context, session)
+      yield* onSilent(false)
+    }
+  })
+  return Effect.raceFirst(liveness, Deferred.await(session.ended))
+}
