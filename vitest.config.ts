@@ -1,16 +1,18 @@
+import { defaultServerConditions } from "vite"
 import { defineConfig } from "vitest/config"
 
-const resolve = { conditions: ["fl-attach-source"] }
+// Tests that import the package by its name get its source, not what was built last.
+const ssr = { resolve: { conditions: ["fl-attach-source", ...defaultServerConditions] } }
 
 export default defineConfig({
   test: {
     projects: [
       {
-        resolve,
+        ssr,
         test: { name: "unit", include: ["test/**/*.test.ts", "docs/examples/*.test.ts"], testTimeout: 30_000 }
       },
       {
-        resolve,
+        ssr,
         // Python peers: each file drives processes and folders of its own, one at a time.
         test: {
           name: "interop",

@@ -6,7 +6,7 @@
  *
  * @since 0.1.0
  */
-import { Duration, Effect, Layer, Random } from "effect"
+import { Clock, Duration, Effect, Layer, Random } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
 import { FileLock } from "../platform/FileLock.ts"
@@ -73,7 +73,7 @@ export const advance = (duration: Duration.Input): Effect.Effect<void> =>
   Effect.andThen(settle, TestClock.adjust(duration))
 
 /**
- * How often what goes wrong. Probabilities are per frame, from 0 to 1.
+ * How often what goes wrong. Probabilities are per frame, from 0 to 1, together no more than 1.
  *
  * @category models
  * @since 0.1.0
@@ -81,21 +81,23 @@ export const advance = (duration: Duration.Input): Effect.Effect<void> =>
 export interface FaultRates {
   readonly seed: number
   readonly drop?: number
+  readonly duplicate?: number
   /** Cuts the connection; the frame is lost with it. */
   readonly cut?: number
-  /** Holds a frame back, alone, for up to `maxDelay`. */
+  /** Holds a frame back, alone, for up to `maxDelay`: later ones overtake it. */
   readonly delay?: number
+  /** Default 1 second. */
   readonly maxDelay?: Duration.Input
 }
 
 /**
- * Faults drawn from a seed, for simulations.
+ * Faults drawn from a seed, for simulations: the same frame of the same link has the same fate in each run.
  *
  * @category constructors
  * @since 0.1.0
  */
 export const seededFaults = (rates: FaultRates): MemoryDriver.Faults => {
-  const { cut = 0, delay = 0, drop = 0, seed } = rates
+  const { cut = 0, delay = 0, drop = 0, duplicate = 0, seed } = rates
   const longest = Duration.toMillis(Duration.fromInputUnsafe(rates.maxDelay ?? "1 second"))
   return {
     onFrame: ({ from, index, link }) =>
@@ -103,9 +105,60 @@ export const seededFaults = (rates: FaultRates): MemoryDriver.Faults => {
         const draw = yield* Random.next
         if (draw < drop) return "drop" as const
         if (draw < drop + cut) return "close" as const
-        if (draw < drop + cut + delay) return { delay: Duration.millis((yield* Random.next) * longest) }
+        if (draw < drop + cut + duplicate) return "duplicate" as const
+        if (draw < drop + cut + duplicate + delay) return { delay: Duration.millis((yield* Random.next) * longest) }
         return "deliver" as const
         // A generator of its own for each frame: what one end sends does not move the draws of the other.
       }).pipe(Random.withSeed(`${seed}/${link}/${from}/${index}`))
+  }
+}
+
+/**
+ * Faults that a test switches on and off, for all connections to a URL, both ways.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Outages {
+  /** For {@link NetworkOptions}. */
+  readonly faults: MemoryDriver.Faults
+  /** Half-open connections: frames vanish, and neither end is told. */
+  readonly lose: (url: string) => Effect.Effect<void>
+  /** The next frame of each connection cuts it, and so does the first of each new one. */
+  readonly cut: (url: string) => Effect.Effect<void>
+  /** A frozen peer: frames wait until the time is over, then arrive in order. */
+  readonly freeze: (url: string, duration: Duration.Input) => Effect.Effect<void>
+  /** Ends whatever was switched on; what a freeze holds back still waits for its end. */
+  readonly restore: (url: string) => Effect.Effect<void>
+}
+
+const deliverAll: MemoryDriver.Faults = { onFrame: () => Effect.succeed("deliver") }
+
+/**
+ * Makes {@link Outages}; `otherwise` decides where nothing is switched on.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const makeOutages = (otherwise: MemoryDriver.Faults = deliverAll): Outages => {
+  const outages = new Map<string, "drop" | "close" | { readonly until: number }>()
+  const become = (url: string, outage: "drop" | "close") => Effect.sync(() => void outages.set(url, outage))
+  return {
+    faults: {
+      onFrame: Effect.fnUntraced(function* (frame) {
+        const outage = outages.get(frame.url)
+        if (outage === undefined) return yield* otherwise.onFrame(frame)
+        if (typeof outage === "string") return outage
+        const left = outage.until - (yield* Clock.currentTimeMillis)
+        return left > 0 ? { delay: Duration.millis(left) } : yield* otherwise.onFrame(frame)
+      })
+    },
+    lose: (url) => become(url, "drop"),
+    cut: (url) => become(url, "close"),
+    freeze: (url, duration) =>
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        outages.set(url, { until: now + Duration.toMillis(Duration.fromInputUnsafe(duration)) })
+      }),
+    restore: (url) => Effect.sync(() => void outages.delete(url))
   }
 }

@@ -28,13 +28,13 @@ export interface FrameInfo {
 }
 
 /**
- * What becomes of a frame. `close` loses it and cuts the connection for both ends; a delay is added to the latency and
- * holds back this frame alone, so that later ones may overtake it.
+ * What becomes of a frame. `duplicate` delivers it twice; `close` loses it and cuts the connection for both ends; a
+ * delay is added to the latency and holds back this frame alone, so that later ones may overtake it.
  *
  * @category models
  * @since 0.1.0
  */
-export type Verdict = "deliver" | "drop" | "close" | { readonly delay: Duration.Input }
+export type Verdict = "deliver" | "duplicate" | "drop" | "close" | { readonly delay: Duration.Input }
 
 /**
  * Decides about each frame, in the fiber that sends it, one frame of a direction at a time.
@@ -153,6 +153,10 @@ const makePair = Effect.fnUntraced(function* (
       const verdict = options.faults === undefined ? "deliver" : yield* options.faults.onFrame(frame)
       if (verdict === "deliver") {
         post(arrive(bytes))
+      } else if (verdict === "duplicate") {
+        post(arrive(bytes))
+        // A copy, since each frame is its receiver's own.
+        post(arrive(bytes.slice()))
       } else if (verdict === "close") {
         cut()
         return yield* Effect.fail(closed(info.peerAddress, "io", "the network cut the connection"))
