@@ -1,14 +1,14 @@
-/** Results whose arrays the CJ fetches; test/fixtures/fobs/README.md and docs/wire/attach.md, section 7.5. */
+/** Results whose arrays the CJ fetches; docs/wire/attach.md, section 7.5. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Option, Result, Stream } from "effect"
+import { Effect, Fiber, Option, Stream } from "effect"
 import type { TransferProgress } from "../../src/cell/DownloadService.ts"
 import { downloadAddress } from "../../src/cell/internal/downloadWire.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
-import type { Codec, Sections } from "../../src/fobs/Fobs.ts"
+import type { Codec } from "../../src/fobs/Fobs.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { DownloadRef } from "../../src/fobs/Values.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
-import * as ModelCodec from "../../src/model/ModelCodec.ts"
+import { keeping } from "../cell/keeping.ts"
 import {
   accept,
   advance,
@@ -27,25 +27,6 @@ import {
 } from "./support.ts"
 
 const { ReplyTopic, Topic } = ClientApi
-
-/** Leaves references in what it decodes, so that the CJ's cell fetches nothing by itself. */
-const keeping = (): Codec => {
-  const whole = new WeakMap<Sections, Sections>()
-  return {
-    ...ModelCodec.codec,
-    parse: (message) =>
-      Result.map(ModelCodec.codec.parse(message), (sections) => {
-        const hidden = { ...sections, downloads: [] }
-        whole.set(hidden, sections)
-        return hidden
-      }),
-    decode: (message, options) =>
-      ModelCodec.codec.decode(message instanceof Uint8Array ? message : (whole.get(message) ?? message), {
-        ...options,
-        items: "keep"
-      })
-  }
-}
 
 const weights = NdArray.fromTyped(new Float32Array(50_000).fill(7))
 const result = new FLModel({ params: [["w", weights]] })
