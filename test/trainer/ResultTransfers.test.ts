@@ -269,18 +269,37 @@ describe("a result that is fetched", () => {
     })
   )
 
-  it.effect("16.52 a live transfer holds the lease; when it is over the silence counts again", () =>
+  it.effect("16.52 a transfer that moves holds the lease; when it is over the silence counts again", () =>
     Effect.gen(function* () {
-      const { fetchAll, job, sending, sent, session } = yield* atWork()
+      const { fetchAll, first, job, sending, sent, session } = yield* atWork()
       const fiber = yield* sending
       const refId = yield* sent()
       job.answer(Topic.heartbeat, () => silence)
-      yield* advance("300 seconds")
+      for (const _ of Array.from({ length: 10 })) {
+        yield* advance("50 seconds")
+        yield* first(refId)
+      }
       assert.isFalse(yield* isOver(fiber))
       yield* fetchAll(refId)
       yield* Fiber.join(fiber)
+      yield* advance("30 seconds")
+      assert.isTrue(Option.isNone(yield* session.receiveWithin(0)))
       yield* advance("1 millis")
       const reason = yield* reasonOf(session.receive)
+      assert.deepInclude({ ...reason }, { _tag: "SessionEnded", by: "lease" })
+    })
+  )
+
+  it.effect("16.52 a transfer that stands holds the lease for 30 s more, and no longer", () =>
+    Effect.gen(function* () {
+      const { job, sending, sent } = yield* atWork()
+      const fiber = yield* sending
+      yield* sent()
+      job.answer(Topic.heartbeat, () => silence)
+      yield* advance("60 seconds")
+      assert.isFalse(yield* isOver(fiber))
+      yield* advance("1 millis")
+      const reason = yield* reasonOf(Fiber.join(fiber))
       assert.deepInclude({ ...reason }, { _tag: "SessionEnded", by: "lease" })
     })
   )

@@ -1,11 +1,14 @@
 /**
  * Heartbeats to the CJ, and the end of the session when it is silent. Source: docs/wire/attach.md, section 7.2.
  */
-import { Clock, Deferred, Duration, Effect, Latch, Option, Random } from "effect"
+import { Clock, Deferred, Duration, Effect, Latch, Option, Random, Stream } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import type { Binding } from "./binding.ts"
 import { okBody } from "./replies.ts"
 import { end, type TrainerState, touch } from "./state.ts"
+
+/** A CJ that still has to fetch a result, or to take in what it fetched, may be so much longer silent. */
+const transferGrace = Duration.seconds(30)
 
 const beat = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   const { cell, idle, secure } = state
@@ -28,27 +31,30 @@ const beats = (state: TrainerState, binding: Binding, jitter: number) => {
     Effect.sleep(Duration.millis(Duration.toMillis(heartbeatInterval) * (1 - jitter * draw)))
   )
   // Each beat in a fiber of its own, so that a slow answer does not delay the next one.
-  return Effect.scoped(Effect.forever(Effect.andThen(pause, Effect.forkScoped(beat(state, binding)))))
+  return Effect.forever(Effect.andThen(pause, Effect.forkScoped(beat(state, binding))))
 }
 
-/** Ends when no transfer is under way; `false` when none was. */
-const transfersOver = Effect.fnUntraced(function* ({ offers }: TrainerState) {
-  const pending = yield* Effect.filter(offers, ({ isPending }) => isPending)
-  yield* Effect.forEach(pending, ({ outcome }) => outcome, { discard: true })
-  return pending.length > 0
-})
+/** Arrays that the CJ fetches, or serves, are words of the CJ. */
+const listen = (state: TrainerState, { cjFqcn }: Binding) =>
+  Stream.runForEach(
+    Stream.filter(state.cell.transfers, ({ peer }) => peer === cjFqcn),
+    () => touch(state)
+  )
 
-/** Sleeps until the lease would end, and looks again. A CJ that may yet fetch a result holds it, however silent. */
+/** Sleeps until the lease would end, or something is fetched to the end, and looks again. */
 const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
-  const limit = binding.heartbeatTimeout
   while (true) {
+    const pending = yield* Effect.filter(state.offers, ({ isPending }) => isPending)
+    const fetched = Effect.forEach(pending, ({ outcome }) => outcome, { discard: true })
+    const grace = pending.length === 0 ? Duration.zero : transferGrace
+    const limit = Duration.sum(binding.heartbeatTimeout, grace)
     const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - state.heardAt)
     if (Duration.isGreaterThan(silent, limit)) {
-      if (yield* transfersOver(state)) continue
-      const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(limit)}`
+      const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(binding.heartbeatTimeout)}`
       return end(state, "lease", reason, `the session ended with its lease: ${reason}`)
     }
-    yield* Effect.sleep(Duration.sum(Duration.subtract(limit, silent), Duration.millis(1)))
+    const asleep = Effect.sleep(Duration.sum(Duration.subtract(limit, silent), Duration.millis(1)))
+    yield* pending.length === 0 ? asleep : Effect.raceFirst(asleep, fetched)
   }
 })
 
@@ -60,8 +66,9 @@ const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding
 export const keep = (state: TrainerState, binding: Binding, jitter: number): Effect.Effect<void> => {
   if (Duration.isZero(binding.heartbeatTimeout)) return Effect.void
   const over = Effect.andThen(state.stopped.await, state.idle.await)
+  const kept = Effect.andThen(Effect.forkScoped(listen(state, binding)), beats(state, binding, jitter))
   return Effect.raceFirst(
-    Effect.raceFirst(watch(state, binding), beats(state, binding, jitter)),
+    Effect.raceFirst(watch(state, binding), Effect.scoped(kept)),
     Effect.raceFirst(Effect.ignore(Deferred.await(state.ended)), over)
   )
 }
