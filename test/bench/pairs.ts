@@ -34,13 +34,19 @@ const startService = (
   }
   const args = ["--root-dir", folder, "--attach-id", "trainer_0", "--mib", String(bytes / 2 ** 20)]
   args.push("--arrays", String(arrays), "--rounds", String(rounds), "--add", "0")
-  return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine, inline)
+  return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine)
 }
 
-const startTrainer = (side: Side, profile: string, addend: number): Running =>
+/** Python as it is out of the box among its own; to our service it sends arrays inline. */
+const startTrainer = (side: Side, profile: string, addend: number, service: Side): Running =>
   side === "ours"
     ? startOurs("trainer.ts", [profile, String(addend)])
-    : start(python ?? "", [join(import.meta.dirname, "peers/echo_np.py"), profile], undefined, inline)
+    : start(
+        python ?? "",
+        [join(peers, "../../bench/peers/echo_np.py"), profile],
+        undefined,
+        service === "ours" ? inline : {}
+      )
 
 /** Milliseconds of a round, as either service tells it. */
 const duration = (event: Record<string, unknown>): number => {
@@ -65,10 +71,12 @@ export const runPair = (service: Side, trainer: Side, size: ModelSize, trainers 
     for (let n = 0; n < trainers; n++) {
       const profile = join(folder, `profile_${n}.json`)
       writeProfile(profile, `trainer_${n}`, shared)
-      all.push(startTrainer(trainer, profile, trainers === 1 ? 0 : n + 1))
+      all.push(startTrainer(trainer, profile, trainers === 1 ? 0 : n + 1, service))
     }
     try {
-      await Promise.all(all.map(({ ended }) => ended))
+      const [first, ...others] = all.map(({ ended }) => ended)
+      // The service ends when its rounds are over; a trainer only by a fault, or told to.
+      await Promise.race([first, ...others.map((ended) => ended.then(() => first))])
     } finally {
       for (const { process } of all) if (process.exitCode === null) process.kill("SIGKILL")
     }

@@ -51,13 +51,12 @@ export const start = (
   return { process: child, ended }
 }
 
-/** One of the TypeScript programs beside this file. */
+/** One of the TypeScript programs beside this file, with the package as it was built. */
 export const startOurs = (
   script: string,
   args: ReadonlyArray<string>,
   onLine?: (event: Record<string, unknown>) => void
-): Running =>
-  start(process.execPath, ["--conditions=fl-attach-source", join(import.meta.dirname, script), ...args], onLine)
+): Running => start(process.execPath, [join(import.meta.dirname, script), ...args], onLine)
 
 /** A figure of /proc/PID/status in bytes: `VmHWM` is the most memory that the process ever had, `VmRSS` what it has. */
 export const memory = (running: Running, what: "VmHWM" | "VmRSS"): number => {

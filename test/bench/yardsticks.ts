@@ -38,6 +38,7 @@ const exchange = (socket: Socket, data: Buffer): Promise<void> =>
       received += chunk.length
       if (received < data.length) return
       socket.off("data", onData)
+      socket.off("error", reject)
       resolve()
     }
     socket.on("data", onData)
