@@ -40,8 +40,6 @@ export class AttachSession {
   readonly id: string
   /** Fails once, with the reason for which the session can serve no more. */
   readonly ended: Deferred.Deferred<never, AttachError> = Deferred.makeUnsafe()
-  /** Whether a SESSION_OPEN left: from then on somebody may hold the session, and is owed a SHUTDOWN. */
-  offered = false
   accepted = false
   /** When the trainer was last heard, in monotonic nanoseconds. */
   heardAt = 0n

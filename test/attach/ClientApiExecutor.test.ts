@@ -61,6 +61,18 @@ describe("ClientApiExecutor", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("a second START_RUN ends the first run", () =>
+    Effect.gen(function* () {
+      const executor = yield* ClientApiExecutor
+      yield* executor.startRun
+      const trainer = yield* startTrainer()
+      const first = (yield* trainer.next("sessionOpen")).body.get("session_id")
+      yield* support.advance(executor.startRun)
+      assert.strictEqual((yield* trainer.next("shutdown")).body.get("session_id"), first)
+      assert.notStrictEqual((yield* trainer.next("sessionOpen")).body.get("session_id"), first)
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("a START_RUN that fails says why, and leaves nothing", () =>
     Effect.gen(function* () {
       const executor = yield* ClientApiExecutor

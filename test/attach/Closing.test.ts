@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Stream } from "effect"
+import { Effect, Fiber, Result, Stream } from "effect"
 import { attachError, RouteFailed } from "../../src/attach/AttachError.ts"
 import { AttachRoute } from "../../src/attach/AttachRoute.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
+import * as Analytics from "../../src/model/Analytics.ts"
 import * as support from "./support.ts"
 
 const { bodyOf, isOver, layer, ok, openBackend, pass, reasonOf, reply, silence, start, startTrainer, topicOf } = support
@@ -169,6 +170,64 @@ describe("closing", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("14.1 the answer to a settlement is seen through before the route goes", () =>
+    Effect.gen(function* () {
+      const { backend, close } = yield* openBackend()
+      const trainer = yield* startTrainer({ shutdown: shutdownSays(true) })
+      const running = yield* start(backend)
+      yield* pass("5 seconds")
+      const sent = yield* trainer.next("taskReady")
+      yield* support.advance(trainer.result(sent))
+      yield* pass("5 seconds")
+      yield* Fiber.join(running)
+      const closing = yield* close
+      yield* pass("1 second")
+      const settling = yield* Effect.forkChild(trainer.settle(sent), { startImmediately: true })
+      yield* pass(250)
+      assert.isTrue(isOver(settling))
+      // Its acknowledgement is still on the way.
+      assert.isFalse(isOver(closing))
+      yield* pass(50)
+      assert.isTrue(isOver(closing))
+    }).pipe(Effect.provide(layer({ latency: "100 millis" })))
+  )
+
+  it.effect("16.62 a heartbeat that says true latches nothing once closing has begun", () =>
+    Effect.gen(function* () {
+      const { backend, close } = yield* openBackend()
+      const trainer = yield* startTrainer({ shutdown: silence })
+      yield* support.untilState(backend, "Ready")
+      const closing = yield* close
+      yield* pass(1000)
+      yield* trainer.heartbeat(true)
+      yield* pass(1000)
+      assert.isTrue(isOver(closing))
+    }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect("16.77 what is logged once closing has begun is dropped", () =>
+    Effect.gen(function* () {
+      const { backend, close } = yield* openBackend()
+      const trainer = yield* startTrainer({ shutdown: silence })
+      yield* support.untilState(backend, "Ready")
+      let records = 0
+      yield* Effect.forkScoped(
+        Stream.runForEach(backend.analytics, () => Effect.sync(() => (records += 1))),
+        { startImmediately: true }
+      )
+      const record = new Analytics.AnalyticsRecord({ tag: "loss", value: 1, dataType: "SCALAR" })
+      const log = Result.getOrThrow(Analytics.toLog(trainer.sessionId(), record))
+      const send = Effect.orDie(trainer.cell.send(support.cjFqcn, ClientApi.Topic.log, log))
+      yield* send
+      yield* pass()
+      assert.strictEqual(records, 1)
+      yield* close
+      yield* send
+      yield* pass(1000)
+      assert.strictEqual(records, 1)
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("14.1 a settlement that never comes costs settleLinger", () =>
     Effect.gen(function* () {
       const { close } = yield* withResult()
@@ -193,16 +252,18 @@ describe("closing", () => {
     }).pipe(Effect.provide(layer()))
   )
 
-  it.effect("closing while a SESSION_OPEN is unanswered sends SHUTDOWN for its session", () =>
-    Effect.gen(function* () {
-      const { close } = yield* openBackend()
-      const trainer = yield* startTrainer({ sessionOpen: silence })
-      yield* trainer.next("sessionOpen")
-      const closing = yield* close
-      yield* pass()
-      assert.isTrue(isOver(closing))
-      assert.strictEqual((yield* trainer.next("shutdown")).body.get("session_id"), trainer.sessionId())
-    }).pipe(Effect.provide(layer()))
+  it.effect(
+    "14.7 closing while a SESSION_OPEN is unanswered does not wait for it, and sends SHUTDOWN for its session",
+    () =>
+      Effect.gen(function* () {
+        const { close } = yield* openBackend()
+        const trainer = yield* startTrainer({ sessionOpen: silence })
+        yield* trainer.next("sessionOpen")
+        const closing = yield* close
+        yield* pass()
+        assert.isTrue(isOver(closing))
+        assert.strictEqual((yield* trainer.next("shutdown")).body.get("session_id"), trainer.sessionId())
+      }).pipe(Effect.provide(layer()))
   )
 
   it.effect("a trainer that refused the session gets no SHUTDOWN, one that was aborted gets it", () =>

@@ -129,6 +129,20 @@ describe("delivery", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("16.68 the reserve is never more than half of what is left", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend({ taskWaitTimeout: "2 seconds", ...patient })
+      const trainer = yield* startTrainer({ taskReady: silence, taskStatus: status("QUEUED") })
+      const running = yield* start(backend)
+      yield* pass(999)
+      assert.lengthOf(trainer.of("taskStatus"), 0)
+      yield* pass(1)
+      assert.lengthOf(trainer.of("taskStatus"), 1)
+      assert.isFalse(isOver(running))
+      yield* Fiber.interrupt(running)
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("16.68 retries change the attempt id only; two probes a turn, controlRetry apart", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend()

@@ -80,7 +80,7 @@ describe("opening a session", () => {
       yield* pass(1)
       const reason = yield* reasonOf(running, "AttachTimeout")
       assert.strictEqual(reason.setting, "attachTimeout")
-      assert.include(reason.message, "attachTimeout (3s)")
+      assert.include(reason.message, "attachTimeout (3s): nobody answers")
       assert.strictEqual(yield* tag(backend), "Failed")
     }).pipe(Effect.provide(layer()))
   )
@@ -190,6 +190,20 @@ describe("opening a session", () => {
 })
 
 describe("liveness", () => {
+  it.effect("16.11 silence of exactly heartbeatTimeout is none, also where an older look at the lease ends then", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend(lease)
+      const trainer = yield* startTrainer()
+      yield* support.untilState(backend, "Ready")
+      yield* pass(1)
+      yield* trainer.heartbeat()
+      yield* pass(6000)
+      assert.strictEqual(yield* tag(backend), "Ready")
+      yield* pass(1)
+      assert.strictEqual(yield* tag(backend), "Failed")
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("16.11 without allowReconnect a silent trainer ends the session, one step beyond heartbeatTimeout", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend(lease)

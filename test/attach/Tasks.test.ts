@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
+import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import * as support from "./support.ts"
 
 const { isOver, layer, openBackend, pass, reasonOf, reply, silence, start, startTrainer } = support
@@ -95,17 +96,43 @@ describe("aborting", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  /** The way to the trainer takes no frame any more, from an ABORT on. */
+  const stuck: MemoryDriver.Faults = {
+    onFrame: ({ bytes }) =>
+      Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).includes("client_api.abort")
+        ? Effect.never
+        : Effect.succeed("deliver" as const)
+  }
   it.effect("a trainer that reads nothing holds an abort up for no longer than controlTimeout", () =>
     Effect.gen(function* () {
-      const { backend } = yield* openBackend({ ...patient })
+      const { backend } = yield* openBackend(patient)
       const trainer = yield* startTrainer()
       const running = yield* start(backend)
       yield* trainer.next("taskReady")
-      yield* support.advance(trainer.stop, 1)
       const stopping = yield* Effect.forkChild(Fiber.interrupt(running), { startImmediately: true })
-      yield* pass(2000)
+      yield* pass(1999)
+      assert.isFalse(isOver(stopping))
+      yield* pass(1)
       assert.isTrue(isOver(stopping))
       assert.strictEqual(yield* tag(backend), "Failed")
+    }).pipe(Effect.provide(layer({ faults: stuck })))
+  )
+
+  it.effect("14.5 the source of an aborted session is nobody's any more: a fresh one begins without it", () =>
+    Effect.gen(function* () {
+      const { backend, close } = yield* openBackend({ ...patient, allowReconnect: true })
+      const trainer = yield* startTrainer()
+      const first = yield* start(backend)
+      yield* trainer.result(yield* trainer.next("taskReady"))
+      yield* Fiber.join(first)
+      const second = yield* start(backend)
+      yield* trainer.next("taskReady")
+      yield* Fiber.interrupt(second)
+      yield* pass()
+      assert.strictEqual(yield* tag(backend), "Ready")
+      const closing = yield* close
+      yield* pass()
+      assert.isTrue(isOver(closing))
     }).pipe(Effect.provide(layer()))
   )
 

@@ -21,9 +21,8 @@ const shutdown = Effect.fn("AttachBackend.shutdown")(function* (backend: Backend
   if (Option.isSome(body) && !body.value.result_source_live) authority.reportLive(false)
 })
 
-/** Whether somebody may hold the session; a trainer that refused it does not. */
+/** Whether somebody may hold the session, if only since an answer got lost; a trainer that refused it does not. */
 const isOwed = Effect.fnUntraced(function* ({ session }: Backend) {
-  if (!session.offered) return false
   const ended = yield* Deferred.poll(session.ended)
   if (Option.isNone(ended)) return true
   return (yield* Effect.flip(ended.value)).reason._tag !== "SessionRejected"

@@ -2,7 +2,7 @@
 import { Clock, Duration, Effect, Option } from "effect"
 import type { CellReply } from "../../cell/Cell.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
-import { type AttachError, AttachTimeout, attachError, SessionRejected } from "../AttachError.ts"
+import { AttachTimeout, attachError, SessionRejected } from "../AttachError.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
 import { isUp, pause } from "./connection.ts"
 
@@ -42,44 +42,57 @@ const rejected = (context: SessionContext, reason: string) =>
     })
   )
 
-const offer = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
-  session.offered = true
-  return yield* context.cell
-    .request(context.trainer.trainerFqcn, ClientApi.Topic.sessionOpen, sessionOpen(context, session), {
+const offer = ({ cell, config, secure, trainer }: SessionContext, body: ReadonlyMap<string, unknown>) =>
+  cell
+    .request(trainer.trainerFqcn, ClientApi.Topic.sessionOpen, body, {
       // Clear sessions are opened by a plain message: it fails at once while there is no trainer.
-      mode: context.secure ? "stream" : "plain",
-      secure: context.secure,
+      mode: secure ? "stream" : "plain",
+      secure,
       optional: true,
-      timeout: context.config.controlTimeout
+      timeout: config.controlTimeout
     })
     .pipe(Effect.option)
-})
 
-/** What an answer to SESSION_OPEN means; `None` = none that counts, offer again. */
-const judge = (
-  context: SessionContext,
-  session: AttachSession,
-  reply: Option.Option<CellReply>
-): Option.Option<Effect.Effect<void, AttachError>> => {
-  if (Option.isNone(reply) || reply.value.returnCode !== "ok") return Option.none()
-  const refuse = (reason: string) => Option.some(Effect.fail(rejected(context, reason)))
-  const body = ClientApi.read(ClientApi.Body.sessionReply)(reply.value.payload)
-  if (Option.isNone(body)) return refuse("its answer is no session reply")
-  const { reply_topic, reason, session_id } = body.value
+/** What an answer to SESSION_OPEN means. `Waiting`: none that counts, offer again. */
+type Verdict =
+  | { readonly _tag: "Accepted" }
+  | { readonly _tag: "Refused"; readonly reason: string }
+  | { readonly _tag: "Waiting"; readonly reason: string }
+
+const refused = (reason: string): Verdict => ({ _tag: "Refused", reason })
+const waiting = (reason: string): Verdict => ({ _tag: "Waiting", reason })
+
+const judge = (context: SessionContext, session: AttachSession, reply: Option.Option<CellReply>): Verdict => {
+  if (Option.isNone(reply)) return waiting("nobody answers")
+  const { error, payload, returnCode } = reply.value
+  if (returnCode !== "ok") return waiting(`it answered ${returnCode}: ${error ?? "no text"}`)
+  const body = ClientApi.read(ClientApi.Body.sessionReply)(payload)
+  if (Option.isNone(body)) return refused("its answer is no session reply")
+  const { reply_topic, reason = "no reason given", session_id } = body.value
   if (reply_topic === ClientApi.ReplyTopic.sessionRejected) {
     // A trainer that was silent for longer than its lease may still hold the old session: it lets go in time.
-    const isHeld = context.config.allowReconnect && reason?.includes("already bound") === true
-    return isHeld ? Option.none() : refuse(reason ?? "no reason given")
+    const isHeld = context.config.allowReconnect && reason.includes("already bound")
+    return isHeld ? waiting(`it answered: ${reason}`) : refused(reason)
   }
   if (reply_topic !== ClientApi.ReplyTopic.sessionAccepted || session_id !== session.id) {
-    return refuse(`it answered ${reply_topic} for session ${session_id}`)
+    return refused(`it answered ${reply_topic} for session ${session_id}`)
   }
   // Python compares by number: true and 1.0 are 1.
-  const version = ClientApi.bodyOf(reply.value.payload)?.get("protocol_version") ?? ClientApi.protocolVersion
+  const version = ClientApi.bodyOf(payload)?.get("protocol_version") ?? ClientApi.protocolVersion
   return version === ClientApi.protocolVersion || version === true
-    ? Option.some(Effect.void)
-    : refuse(`it speaks protocol version ${String(version)}, not ${ClientApi.protocolVersion}`)
+    ? { _tag: "Accepted" }
+    : refused(`it speaks protocol version ${String(version)}, not ${ClientApi.protocolVersion}`)
 }
+
+const timedOut = ({ trainer }: SessionContext, limit: Duration.Duration, last: string) =>
+  attachError(
+    new AttachTimeout({
+      attachId: trainer.attachId,
+      setting: "attachTimeout",
+      limit,
+      message: `no trainer attached as ${trainer.trainerFqcn} within attachTimeout (${Duration.format(limit)}): ${last}. Start one with attach_id "${trainer.attachId}", or allow more time`
+    })
+  )
 
 /**
  * Offers the session until the trainer accepts it: every `controlRetry`, and at once when the trainer's cell connects.
@@ -87,29 +100,23 @@ const judge = (
  */
 export const open = Effect.fn("AttachSession.open")(function* (context: SessionContext, session: AttachSession) {
   const { attachTimeout, controlRetry } = context.config
-  const offerUntilJudged = Effect.gen(function* () {
+  const body = sessionOpen(context, session)
+  let last = "nobody answers"
+  const accepted = Effect.gen(function* () {
     while (true) {
       const wasUp = yield* isUp(context)
-      const verdict = judge(context, session, yield* offer(context, session))
-      if (Option.isSome(verdict)) return yield* verdict.value
+      const verdict = judge(context, session, yield* offer(context, body))
+      if (verdict._tag === "Accepted") return
+      if (verdict._tag === "Refused") return yield* rejected(context, verdict.reason)
+      last = verdict.reason
       yield* pause(context, controlRetry, wasUp)
     }
   })
   yield* attachTimeout === undefined
-    ? offerUntilJudged
-    : Effect.timeoutOrElse(offerUntilJudged, {
+    ? accepted
+    : Effect.timeoutOrElse(accepted, {
         duration: attachTimeout,
-        orElse: () =>
-          Effect.fail(
-            attachError(
-              new AttachTimeout({
-                attachId: context.trainer.attachId,
-                setting: "attachTimeout",
-                limit: attachTimeout,
-                message: `no trainer attached as ${context.trainer.trainerFqcn} within attachTimeout (${Duration.format(attachTimeout)}). Start one with attach_id "${context.trainer.attachId}", or allow more time`
-              })
-            )
-          )
+        orElse: () => Effect.fail(timedOut(context, attachTimeout, last))
       })
   session.accepted = true
   session.touch(yield* Clock.monotonicTimeNanos)
