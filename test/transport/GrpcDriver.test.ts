@@ -257,6 +257,33 @@ describe("GrpcDriver", () => {
     }).pipe(silently)
   )
 
+  it.live("ends a client whose first message is larger than any greeting", () =>
+    Effect.gen(function* () {
+      const listener = yield* driver.listen(anyPort)
+      yield* serveAs("site-1", listener)
+      const call = yield* rawCall(portOf(listener.connectUrl))
+      // Its end never comes.
+      const head = Buffer.alloc(5)
+      head.writeUInt32BE(2_000_000_000, 1)
+      call.stream.write(head)
+      call.stream.write(Buffer.alloc(3_000_000))
+      assert.strictEqual(yield* call.ended, "closed")
+    }).pipe(silently)
+  )
+
+  it.live("says that a message is larger than the limits", () =>
+    Effect.gen(function* () {
+      const small = GrpcDriver.make({ maxMessageBytes: 100_000 })
+      const listener = yield* small.listen(anyPort)
+      const sender = yield* makePair(small, listener)
+      yield* Effect.forkScoped(Effect.ignore(sender.active.send([frameOf(200_000, 1)])))
+      assert.include((yield* Effect.flip(sender.active.receive)).message, "limits")
+      const receiver = yield* makePair(driver, listener)
+      yield* Effect.forkScoped(Effect.ignore(receiver.active.send([frameOf(200_000, 1)])))
+      assert.include((yield* Effect.flip(receiver.active.receive)).message, "limits")
+    })
+  )
+
   it.live("says what else has the port", () =>
     Effect.gen(function* () {
       const { connectUrl } = yield* Effect.scoped(driver.listen(anyPort))

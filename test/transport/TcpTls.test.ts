@@ -9,6 +9,7 @@ import * as Connection from "../../src/transport/Connection.ts"
 import type { DriverListener, Resources } from "../../src/transport/Drivers.ts"
 import * as PeerIdentity from "../../src/transport/PeerIdentity.ts"
 import * as TcpDriver from "../../src/transport/TcpDriver.ts"
+import * as WebSocketDriver from "../../src/transport/WebSocketDriver.ts"
 import { connectAs, frameOf, makePair, portOf, rawServer, rawSocket, receiveFrames, serveAs } from "./net.ts"
 import { makePki, type Pki } from "./pki.ts"
 import { silently } from "./support.ts"
@@ -292,6 +293,91 @@ layer(Layer.effect(TestPki, makePki), { excludeTestServices: true })("TcpDriver 
         const connection = yield* connectAs(driver, listener.connectUrl, "site-1.a")
         assert.strictEqual(connection.peer, "site-1")
         yield* Fiber.join(gone)
+      })
+    )
+  )
+
+  it.effect(
+    "tells the wanted host with satcp and https, and not with stcp, as the reference; speaks TLS 1.2, and not 1.1",
+    () =>
+      withPki((pki) =>
+        Effect.gen(function* () {
+          const folder = pki.folder("site-1-listener")
+          const names: Array<string | false> = []
+          const server = yield* rawServer((socket) => {
+            const tls = new NodeTls.TLSSocket(socket, {
+              isServer: true,
+              maxVersion: "TLSv1.2",
+              cert: readFileSync(join(folder, "server.crt")),
+              key: readFileSync(join(folder, "server.key"))
+            })
+            tls.on("error", () => {})
+            tls.on("secure", () => {
+              // "false" where no name was told.
+              names.push(tls.servername ?? false)
+              tls.destroy()
+            })
+          })
+          const credentials = Credentials.inFolder(pki.folder("site-1"))
+          const tcp = driverWith(pki.folder("site-1"))
+          for (const [scheme, driver] of [
+            ["stcp", tcp],
+            ["satcp", tcp],
+            ["https", WebSocketDriver.make({ credentials })]
+          ] as const) {
+            // What becomes of the connection then does not matter.
+            yield* Effect.exit(driver.connect(`${scheme}://localhost:${server.port}`))
+          }
+          assert.deepStrictEqual(names, [false, "localhost", "localhost"])
+
+          const listener = yield* driverWith(folder).listen(anyPort)
+          const versionOf = (maxVersion: "TLSv1.1" | "TLSv1.2") =>
+            Effect.callback<string>((resume) => {
+              const socket = NodeTls.connect({
+                port: portOf(listener.connectUrl),
+                host: "127.0.0.1",
+                ca: readFileSync(join(folder, "rootCA.pem")),
+                cert: readFileSync(join(folder, "client.crt")),
+                key: readFileSync(join(folder, "client.key")),
+                checkServerIdentity: () => undefined,
+                minVersion: "TLSv1.1",
+                maxVersion,
+                ciphers: "DEFAULT:@SECLEVEL=0"
+              })
+              socket.on("secureConnect", () => {
+                resume(Effect.succeed(String(socket.getProtocol())))
+                socket.destroy()
+              })
+              socket.on("error", (error: NodeJS.ErrnoException) => resume(Effect.succeed(error.code ?? "")))
+            })
+          assert.strictEqual(yield* versionOf("TLSv1.2"), "TLSv1.2")
+          assert.match(yield* versionOf("TLSv1.1"), /PROTOCOL_VERSION/)
+        })
+      )
+  )
+
+  it.effect("trusts a custom root with one-way TLS, and nothing but that", () =>
+    withPki((pki) =>
+      Effect.gen(function* () {
+        const oneWay = { connection_security: "tls" }
+        const gateway = pki.mix({
+          "rootCA.pem": "foreignCA.pem",
+          "server.crt": "foreign/client.crt",
+          "server.key": "foreign/client.key"
+        })
+        const listener = yield* driverWith(gateway).listen(anyPort, oneWay)
+        const knowing = pki.mix({ "rootCA.pem": "rootCA.pem", "customRootCA.pem": "foreignCA.pem" })
+        const link = yield* driverWith(knowing).connect(listener.connectUrl, oneWay)
+        assert.strictEqual(link.info.peerCommonName, "site-1")
+        const { reason } = yield* Effect.flip(driverWith(pki.folder("site-1")).connect(listener.connectUrl, oneWay))
+        assert.deepInclude(reason, { _tag: "TlsFailed", problem: "foreign" })
+        // The same files, named one by one by the connector.
+        const byName = yield* clear.connect(listener.connectUrl, {
+          ...oneWay,
+          ca_cert: join(pki.folder("site-1"), "rootCA.pem"),
+          custom_ca_cert: join(gateway, "rootCA.pem")
+        })
+        assert.strictEqual(byName.info.security, "tls")
       })
     )
   )

@@ -7,7 +7,7 @@ import { schemeOf } from "../driverTable.ts"
 import { badConfig } from "../errors.ts"
 
 /** How a connection is protected: by nothing, by the listener's certificate, or by both sides' certificates. */
-export type Security = "clear" | "tls" | "mtls"
+type Security = "clear" | "tls" | "mtls"
 
 /** Parameters of a connector: the URL's query, overlaid by the caller's resources. */
 export type Params = ReadonlyMap<string, string | number | boolean>
@@ -35,11 +35,11 @@ const secureSchemes: ReadonlySet<string> = new Set(secured.values())
 // A listener that is told to be secure takes these; only URLs say satcp and agrpcs.
 const generated = new Map([...secured, ["atcp", "stcp"], ["agrpc", "grpcs"]])
 
-export const isSecure = (scheme: string): boolean => secureSchemes.has(scheme)
+const isSecure = (scheme: string): boolean => secureSchemes.has(scheme)
 
 const truthy = new Set(["true", "yes", "y", "t", "1"])
 
-export const isTrue = (value: string | number | boolean | undefined): boolean =>
+const isTrue = (value: string | number | boolean | undefined): boolean =>
   value === true || (value !== undefined && truthy.has(String(value).toLowerCase()))
 
 /** What the URL itself says must not be said again by its query: that could take the protection away. */

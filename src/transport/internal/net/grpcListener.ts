@@ -1,12 +1,13 @@
 /** The listener's side of gRPC streams. Source: docs/wire/transport.md, section 8. */
 import * as NodeNet from "node:net"
 import type * as Grpc from "@grpc/grpc-js"
-import { Clock, Duration, Effect, type Scope } from "effect"
+import { Clock, Duration, Effect, FiberSet, type Scope } from "effect"
 import { commonNameOf, type TlsContext } from "../../../identity/TlsContext.ts"
 import type { FrameLink, LinkInfo } from "../../Drivers.ts"
 import { closed } from "../errors.ts"
 import * as Arrivals from "./arrivals.ts"
 import type { Binding } from "./connector.ts"
+import { greetingLimit } from "./firstWords.ts"
 import * as GrpcLink from "./grpcLink.ts"
 import type { Limits } from "./options.ts"
 import { addressesOf, keepAliveDelay, noDelayOf } from "./sockets.ts"
@@ -25,10 +26,12 @@ type ServerCall = Grpc.ServerDuplexStream<GrpcLink.Message, ReadonlyArray<Uint8A
 /** A client's connection, by its address. */
 interface Client {
   readonly socket: NodeNet.Socket
-  /** Monotonic nanoseconds. */
-  readonly since: bigint
   hasCalled: boolean
+  /** Whether a frame came by it. */
+  hasGreeted: boolean
 }
+
+const watchPause = "100 millis"
 
 const serviceClosed = { code: GrpcLink.status.cancelled, details: "service closed" }
 const notAFrame = { code: GrpcLink.status.internal, details: "Exception deserializing request!" }
@@ -62,7 +65,7 @@ const abort = (call: ServerCall, ending: { readonly code: number; readonly detai
 const linkOf = Effect.fnUntraced(function* (
   call: ServerCall,
   options: ListenOptions,
-  kill: () => void
+  client: Client | undefined
 ): Effect.fn.Return<FrameLink, never, Scope.Scope> {
   const info = infoOf(call, options)
   const peer = info.peerAddress
@@ -82,7 +85,7 @@ const linkOf = Effect.fnUntraced(function* (
     },
     destroy: () => {
       if (!isOver) {
-        kill()
+        client?.socket.destroy()
       }
     },
     reject: () => abortOnce(notAFrame)
@@ -99,24 +102,27 @@ const linkOf = Effect.fnUntraced(function* (
     started.link.end(closed(peer, "peer", `${peer} closed the connection`))
     abortOnce(serviceClosed)
   })
-  call.on("data", started.take)
+  call.on("data", (message: GrpcLink.Message) => {
+    if (client !== undefined) {
+      client.hasGreeted = true
+    }
+    started.take(message)
+  })
   if (call.cancelled || call.destroyed) {
     over()
   }
   return started.frames
 })
 
-/** Sends away who has a connection and makes no call. */
-const sweep = Effect.fnUntraced(function* (clients: ReadonlyMap<string, Client>, patience: Duration.Duration) {
+/** Sends away who has a connection and makes no call, or sends too much before its first frame. */
+const watch = Effect.fnUntraced(function* (client: Client, patience: Duration.Duration) {
   const clock = yield* Clock.Clock
-  const limit = BigInt(Math.round(Duration.toMillis(patience) * 1e6))
-  while (true) {
-    yield* Effect.sleep(Duration.divideUnsafe(patience, 4))
-    const now = clock.monotonicTimeNanosUnsafe()
-    for (const { hasCalled, since, socket } of clients.values()) {
-      if (!hasCalled && now - since > limit) {
-        socket.destroy()
-      }
+  const limit = clock.monotonicTimeNanosUnsafe() + BigInt(Math.round(Duration.toMillis(patience) * 1e6))
+  while (!client.hasGreeted && !client.socket.destroyed) {
+    yield* Effect.sleep(watchPause)
+    const isLate = !client.hasCalled && clock.monotonicTimeNanosUnsafe() > limit
+    if (isLate || (!client.hasGreeted && client.socket.bytesRead > 2 * greetingLimit)) {
+      client.socket.destroy()
     }
   }
 })
@@ -124,7 +130,7 @@ const sweep = Effect.fnUntraced(function* (clients: ReadonlyMap<string, Client>,
 /** A server that is not open yet, and those who come to it. */
 export const make = Effect.fnUntraced(function* (options: ListenOptions) {
   const { binding, context, grpc, largest, limits, nextSeq } = options
-  const clock = yield* Clock.Clock
+  const runWatch = yield* FiberSet.makeRuntime()
   const arrivals = yield* Arrivals.make(`${binding.scheme} listener of ${binding.host}`)
   const clients = new Map<string, Client>()
   const rpc = new grpc.Server(GrpcLink.channelOptions(largest))
@@ -135,8 +141,7 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
       client.hasCalled = true
     }
     call.on("error", () => {})
-    const kill = () => client?.socket.destroy()
-    arrivals.add({ take: linkOf(call, options, kill), drop: () => abort(call, serviceClosed) })
+    arrivals.add({ take: linkOf(call, options, client), drop: () => abort(call, serviceClosed) })
   }
   const { deserialize, serialize } = GrpcLink.codec(nextSeq)
   rpc.register(GrpcLink.path, arrive, serialize, deserialize, "bidi")
@@ -149,10 +154,12 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
   })
   server.on("connection", (socket) => {
     const { peer } = addressesOf(socket)
-    clients.set(peer, { socket, since: clock.monotonicTimeNanosUnsafe(), hasCalled: false })
+    const client: Client = { socket, hasCalled: false, hasGreeted: false }
+    clients.set(peer, client)
+    runWatch(watch(client, limits.handshakeTimeout))
     socket.on("error", () => {})
     socket.on("close", () => {
-      if (clients.get(peer)?.hasCalled === false) {
+      if (!client.hasCalled) {
         const why = context === undefined ? "it speaks no gRPC, or TLS" : "its certificate may be refused"
         arrivals.complain(`${peer} left before it made a call: ${why}`)
       }
@@ -169,6 +176,5 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
       }
     })
   )
-  yield* Effect.forkScoped(sweep(clients, limits.handshakeTimeout))
   return { arrivals, server }
 })

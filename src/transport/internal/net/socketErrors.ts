@@ -103,7 +103,7 @@ const notTls = (target: string, role: "active" | "passive", code: string): Trans
 }
 
 /** What TLS says; `undefined` where it is nothing of TLS. */
-export const tlsError = (target: string, role: "active" | "passive", cause: unknown): TransportError | undefined => {
+const tlsError = (target: string, role: "active" | "passive", cause: unknown): TransportError | undefined => {
   const code = codeOf(cause)
   const hint = peerCertificate.get(code) ?? alertHint(code)
   if (hint !== undefined) {

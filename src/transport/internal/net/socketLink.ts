@@ -10,7 +10,7 @@ import * as Link from "./link.ts"
 import { brokenError } from "./socketErrors.ts"
 
 /** A sent chunk of a stream (1 MiB) with its headers goes out in one write. */
-export const batchBytes = 1024 * 1024 + 128 * 1024
+const batchBytes = 1024 * 1024 + 128 * 1024
 
 /** Splits what comes, and judges the first frame: before it nothing is known of the peer. */
 const makeSplitter = (peer: string, role: "active" | "passive") => {
@@ -62,6 +62,7 @@ export const make = Effect.fnUntraced(function* (
   const peer = info.peerAddress
   const split = makeSplitter(peer, role)
   let isSpoken = false
+  let isOver = false
 
   const carrier: Link.Carrier = {
     info,
@@ -80,6 +81,7 @@ export const make = Effect.fnUntraced(function* (
     pause: () => socket.pause(),
     resume: () => socket.resume(),
     close: () => {
+      isOver = true
       // What still comes is thrown away: unread bytes would make the system reset the connection.
       socket.resume()
       socket.destroySoon()
@@ -90,6 +92,9 @@ export const make = Effect.fnUntraced(function* (
 
   socket.on("data", (chunk: Uint8Array) => {
     isSpoken = true
+    if (isOver) {
+      return
+    }
     const frames = split(chunk)
     if (Result.isSuccess(frames)) {
       link.deliver(frames.success)

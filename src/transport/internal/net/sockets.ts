@@ -44,13 +44,10 @@ export const dialTcp = Effect.fnUntraced(function* (
     (socket) => Effect.sync(() => socket.destroy())
   )
   return yield* Effect.callback<NodeNet.Socket, TransportError>((resume) => {
-    const onError = (error: Error) => resume(Effect.fail(dialError(target, error)))
-    socket.once("error", onError)
+    // It stays: an error that nobody listens to would end the process. What comes later is told by the link, too.
+    socket.on("error", (error) => resume(Effect.fail(dialError(target, error))))
     socket.once("connect", () => {
       socket.pause()
-      socket.removeListener("error", onError)
-      // Until a link takes over; what it is told then is told by the socket's end.
-      socket.on("error", () => {})
       resume(Effect.succeed(socket))
     })
   }).pipe(Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(noDialing(target, timeout)) }))

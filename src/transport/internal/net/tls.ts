@@ -60,7 +60,7 @@ const pems = ({ ca, cert, key }: TlsContext.TlsContext) => ({
 })
 
 /** For Node's TLS, as a dialer. Whose certificate it is, and not of which host, decides: see `CertificateIdentity`. */
-export const dialerOptions = (context: TlsContext.TlsContext) => ({
+const dialerOptions = (context: TlsContext.TlsContext) => ({
   ...pems(context),
   minVersion: TlsContext.minVersion,
   rejectUnauthorized: true,
@@ -83,7 +83,7 @@ export const peerNameOf = (socket: NodeTls.TLSSocket): { readonly peerCommonName
 }
 
 /** Some dialers tell the host that they want, some don't. */
-export const serverNameOf = ({ host, scheme }: Connector): { readonly servername?: string } =>
+const serverNameOf = ({ host, scheme }: Connector): { readonly servername?: string } =>
   scheme === "stcp" || NodeNet.isIP(host) !== 0 ? {} : { servername: host }
 
 /** Does the dialer's part of the handshake over a socket; ends with the socket's Scope. */
@@ -101,13 +101,9 @@ export const upgrade = Effect.fnUntraced(function* (
   )
   return yield* Effect.callback<NodeTls.TLSSocket, TransportError>((resume) => {
     const onError = (error: Error) => resume(Effect.fail(handshakeError(target, "active", error)))
-    tls.once("error", onError)
+    tls.on("error", onError)
     tls.once("close", () => onError(Object.assign(new Error("closed"), { code: "ECONNRESET" })))
-    tls.once("secureConnect", () => {
-      tls.removeListener("error", onError)
-      tls.on("error", () => {})
-      resume(Effect.succeed(tls))
-    })
+    tls.once("secureConnect", () => resume(Effect.succeed(tls)))
   }).pipe(
     Effect.timeoutOrElse({
       duration: timeout,
