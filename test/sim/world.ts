@@ -1,0 +1,372 @@
+/** Plays a scenario with a real service and real trainers on a memory network, and looks for broken promises. */
+import {
+  Cause,
+  Clock,
+  Deferred,
+  Duration,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Logger,
+  Option,
+  Random,
+  References,
+  Result,
+  Scope
+} from "effect"
+import { TestClock } from "effect/testing"
+import { type AttachBackend, make as makeBackend } from "../../src/attach/AttachBackend.ts"
+import type { AttachError } from "../../src/attach/AttachError.ts"
+import * as AttachRoute from "../../src/attach/AttachRoute.ts"
+import * as Cell from "../../src/cell/Cell.ts"
+import { NdArray } from "../../src/fobs/NdArray.ts"
+import { FLModel } from "../../src/model/FLModel.ts"
+import * as ModelExchange from "../../src/model/ModelExchange.ts"
+import type { Shareable } from "../../src/model/Shareable.ts"
+import * as MemoryNetwork from "../../src/testing/MemoryNetwork.ts"
+import * as TestTrainer from "../../src/testing/TestTrainer.ts"
+import * as Trainer from "../../src/trainer/Trainer.ts"
+import type { TrainerError } from "../../src/trainer/TrainerError.ts"
+import type { Faults } from "../../src/transport/MemoryDriver.ts"
+import type { Scenario, Task, TrainerPlan } from "./scenario.ts"
+
+/** How far the clock moves at a time. */
+const step = 50
+/** A run that is not over by then hangs. */
+const patience = 30 * 60_000
+/** Longer than any wait of a service that closes under these settings. */
+const closingBound = 25_000
+/** What a trainer may take beyond its lease to notice that its service is gone: a result that waits to be fetched. */
+const transferGrace = 30_000
+/** ... and to close. */
+const slack = 2000
+const jobWaitTimeout = 15_000
+
+export interface Outcome {
+  readonly trace: ReadonlyArray<string>
+  /** What was promised and not kept; empty in a good run. */
+  readonly violations: ReadonlyArray<string>
+  readonly counts: { readonly tasks: number; readonly results: number; readonly lives: number; readonly frames: number }
+}
+
+type Ended = Exit.Exit<Shareable, AttachError>
+
+/** One call of `execute`. Its number is what its model holds, so that it is known again wherever it appears. */
+interface Call {
+  readonly number: number
+  readonly task: Task
+  exit: Ended | undefined
+}
+
+const modelOf = (number: number, size: number) =>
+  new FLModel({ params: [["w", NdArray.fromTyped(new Float32Array(size).fill(number))]] })
+
+const firstOf = (model: FLModel): number => {
+  const elements = Result.getOrThrow(model.arrays.get("w")?.toTyped() ?? Result.succeed(new Float32Array()))
+  return Number(elements[0])
+}
+
+const describe = (exit: Exit.Exit<unknown, AttachError | TrainerError>): string => {
+  if (Exit.isSuccess(exit)) return "success"
+  const error = Option.getOrUndefined(Cause.findErrorOption(exit.cause))
+  if (error !== undefined) return error.reason._tag
+  return Cause.hasInterruptsOnly(exit.cause) ? "interrupted" : `a defect: ${Cause.pretty(exit.cause)}`
+}
+
+export const simulate = (scenario: Scenario): Effect.Effect<Outcome> =>
+  play(scenario).pipe(
+    // Pauses before dialing again are drawn, too.
+    Random.withSeed(scenario.seed),
+    Effect.provide(Logger.layer([])),
+    Effect.provideService(References.MinimumLogLevel, "None")
+  )
+
+const play = Effect.fnUntraced(function* (scenario: Scenario) {
+  const trace: Array<string> = []
+  const violations: Array<string> = []
+  const say = (line: string) =>
+    Effect.map(Clock.currentTimeMillis, (now) => void trace.push(`${String(now).padStart(7)} ${line}`))
+  const promise = (isKept: boolean, what: string) => {
+    if (!isKept) violations.push(what)
+  }
+
+  const frames = { count: 0 }
+  const seeded = MemoryNetwork.seededFaults({ seed: scenario.seed, ...scenario.rates, maxDelay: scenario.maxDelay })
+  const outages = MemoryNetwork.makeOutages(seeded)
+  const faults: Faults = {
+    onFrame: (frame) => {
+      frames.count += 1
+      return outages.faults.onFrame(frame)
+    }
+  }
+  const network = yield* Scope.make()
+  const services = yield* Layer.buildWithScope(
+    MemoryNetwork.layer({ seed: scenario.seed, latency: scenario.latency, faults }),
+    network
+  )
+  const urlOf = ({ id }: TrainerPlan) => `memory://${id}`
+
+  // ---- The service.
+
+  const calls = new Map<number, Call>()
+  let number = 0
+
+  const openService = Effect.fnUntraced(function* () {
+    const scope = yield* Scope.make()
+    const inside = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+      Effect.orDie(Scope.provide(Effect.provide(effect, services), scope))
+    const cell = yield* inside(Cell.make({ fqcn: "site-1.job-1" }))
+    for (const plan of scenario.trainers) yield* inside(cell.listen(urlOf(plan)))
+    const route = AttachRoute.AttachRoute.of({
+      open: ({ attachId }) => Effect.succeed({ secure: false, direct: true, connectUrl: `memory://${attachId}` })
+    })
+    const backends = new Map<string, AttachBackend["Service"]>()
+    for (const { id } of scenario.trainers) {
+      const backend = yield* inside(
+        makeBackend({
+          attachId: id,
+          allowReconnect: scenario.allowReconnect,
+          heartbeatInterval: Duration.millis(scenario.heartbeatInterval),
+          heartbeatTimeout: Duration.millis(scenario.heartbeatTimeout),
+          readyTimeout: "20 seconds",
+          taskWaitTimeout: "20 seconds",
+          finalizeTimeout: "5 seconds",
+          ...(scenario.resultWaitTimeout === undefined
+            ? {}
+            : { resultWaitTimeout: Duration.millis(scenario.resultWaitTimeout) })
+        }).pipe(Effect.provideService(Cell.Cell, cell), Effect.provideService(AttachRoute.AttachRoute, route))
+      )
+      backends.set(id, backend)
+    }
+    yield* say("service open")
+    // Whoever closes it a second time waits for the first.
+    const close = yield* Effect.cached(
+      Effect.gen(function* () {
+        const began = yield* Clock.currentTimeMillis
+        const closing = yield* Effect.forkDetach(Scope.close(scope, Exit.void), { startImmediately: true })
+        yield* Fiber.await(closing)
+        const took = (yield* Clock.currentTimeMillis) - began
+        promise(took <= closingBound, `closing the service took ${took} ms`)
+        for (const [id, backend] of backends) {
+          const { _tag, why } = yield* backend.session
+          promise(_tag === "Closed" && why !== "", `the session of ${id} is ${_tag} after its close: ${why}`)
+        }
+        yield* say(`service closed after ${took} ms`)
+      })
+    )
+    return { backends, close }
+  })
+
+  /** The service that tasks go to, or `undefined` between two. */
+  let service = yield* openService()
+  let isClosing = false
+
+  const execute = Effect.fnUntraced(function* (plan: TrainerPlan, task: Task) {
+    const backend = service.backends.get(plan.id)
+    if (backend === undefined) return
+    const call: Call = { number: ++number, task, exit: undefined }
+    calls.set(call.number, call)
+    yield* say(`${plan.id} execute ${call.number}`)
+    const data = Result.getOrThrow(ModelExchange.toShareable(modelOf(call.number, task.size)))
+    const running = yield* Effect.forkChild(backend.execute({ name: "train", data }), { startImmediately: true })
+    if (task.interruptAfter !== undefined) {
+      yield* Fiber.interrupt(running).pipe(Effect.delay(task.interruptAfter), Effect.forkChild)
+    }
+    call.exit = yield* Fiber.await(running)
+    yield* say(`${plan.id} execute ${call.number}: ${describe(call.exit)}`)
+  })
+
+  const drive = Effect.fnUntraced(function* (plan: TrainerPlan) {
+    for (const task of plan.tasks) {
+      if (isClosing) return
+      yield* execute(plan, task)
+      // Not all at once after a failure: the next trainer needs its time.
+      yield* Effect.sleep(200)
+    }
+  })
+
+  // ---- The trainers.
+
+  const trained = new Set<string>()
+  let lives = 0
+
+  const live = Effect.fnUntraced(function* (plan: TrainerPlan, life: number) {
+    const profile = TestTrainer.profile({
+      attachId: plan.id,
+      connectUrl: urlOf(plan),
+      jobWaitTimeout: Duration.millis(jobWaitTimeout)
+    })
+    const session = yield* Trainer.attach(profile)
+    yield* say(`${plan.id} life ${life} attached`)
+    const recording = {
+      ...session,
+      send: (model: FLModel) =>
+        Effect.flatMap(Effect.exit(session.send(model)), (exit) => {
+          const sent = Math.floor(firstOf(model))
+          if (Exit.isSuccess(exit)) delivered.push({ number: sent, life })
+          return Effect.andThen(say(`${plan.id} life ${life} send ${sent}: ${describe(exit)}`), exit)
+        })
+    }
+    yield* Trainer.serveTasks(recording, (model) =>
+      Effect.gen(function* () {
+        const received = firstOf(model)
+        const key = `${life}/${received}`
+        promise(!trained.has(key), `life ${life} trained task ${received} twice`)
+        trained.add(key)
+        yield* say(`${plan.id} life ${life} trains ${received}`)
+        const task = calls.get(received)?.task
+        promise(task !== undefined, `life ${life} was given ${received}, which nobody sent`)
+        yield* Effect.sleep(task?.train ?? 0)
+        if (task?.fails === true) return yield* Effect.fail("training fails")
+        return modelOf(received + 0.5, model.arrays.get("w")?.size ?? 0)
+      })
+    )
+  }, Effect.scoped)
+
+  const delivered: Array<{ readonly number: number; readonly life: number }> = []
+  const alive = new Map<string, Fiber.Fiber<void, TrainerError>>()
+  const stopping = yield* Deferred.make<void>()
+
+  const supervise = Effect.fnUntraced(function* (plan: TrainerPlan) {
+    yield* Effect.sleep(plan.startsAt)
+    for (let start = 0; start <= plan.restarts && !isClosing; start++) {
+      const life = ++lives
+      const fiber = yield* Effect.forkDetach(Effect.provide(live(plan, life), services), { startImmediately: true })
+      alive.set(plan.id, fiber)
+      const exit = yield* Fiber.await(fiber)
+      alive.delete(plan.id)
+      yield* say(`${plan.id} life ${life} ended: ${describe(exit)}`)
+      promise(!describe(exit).startsWith("a defect"), `life ${life} ended with ${describe(exit)}`)
+      // A restarted process finds its network whole.
+      yield* outages.restore(urlOf(plan))
+      yield* Effect.raceFirst(Effect.sleep(plan.restartAfter), Deferred.await(stopping))
+    }
+  })
+
+  const trouble = Effect.fnUntraced(function* (plan: TrainerPlan) {
+    let now = 0
+    for (const each of plan.troubles) {
+      yield* Effect.sleep(Math.max(0, each.at - now))
+      now = Math.max(now, each.at)
+      if (isClosing) return
+      yield* say(`${plan.id} ${each.kind} for ${each.for} ms`)
+      const url = urlOf(plan)
+      if (each.kind === "freeze") {
+        yield* outages.freeze(url, each.for)
+      } else if (each.kind === "lose" || each.kind === "cut") {
+        yield* outages[each.kind](url)
+        yield* Effect.sleep(each.for)
+        now += each.for
+        yield* outages.restore(url)
+      } else {
+        yield* each.kind === "kill" ? outages.lose(url) : outages.cut(url)
+        const victim = alive.get(plan.id)
+        if (victim !== undefined) yield* Fiber.interrupt(victim)
+        yield* outages.restore(url)
+      }
+    }
+  })
+
+  const restartService = Effect.gen(function* () {
+    const plan = scenario.serviceRestart
+    if (plan === undefined) return
+    yield* Effect.sleep(plan.at)
+    if (isClosing) return
+    yield* say(plan.isKill ? "service killed" : "service closing, to open again")
+    const urls = scenario.trainers.map(urlOf)
+    if (plan.isKill) yield* Effect.forEach(urls, outages.lose)
+    yield* service.close
+    yield* Effect.forEach(urls, outages.restore)
+    if (!isClosing) service = yield* openService()
+  })
+
+  // ---- The play.
+
+  const acts = Effect.gen(function* () {
+    const keeping = yield* Effect.forEach(scenario.trainers, (plan) =>
+      Effect.forkDetach(supervise(plan), { startImmediately: true })
+    )
+    const troubles = yield* Effect.forkChild(
+      Effect.forEach(scenario.trainers, trouble, { concurrency: "unbounded", discard: true })
+    )
+    const restarting = yield* Effect.forkChild(restartService)
+    const driving = Effect.forEach(scenario.trainers, drive, { concurrency: "unbounded", discard: true })
+    if (scenario.closeAt === undefined) {
+      yield* driving
+      isClosing = true
+    } else {
+      const fiber = yield* Effect.forkChild(driving)
+      yield* Effect.sleep(scenario.closeAt)
+      isClosing = true
+      yield* Effect.forkChild(service.close)
+      yield* Fiber.join(fiber)
+    }
+    yield* Fiber.interrupt(troubles)
+    yield* Effect.forEach(scenario.trainers, (plan) => outages.restore(urlOf(plan)))
+    yield* Fiber.await(restarting)
+    yield* service.close
+    yield* Deferred.succeed(stopping, undefined)
+    // Whoever had a session notices within its lease; whoever waited for one gives up.
+    const bound = Math.max(scenario.heartbeatTimeout + transferGrace, jobWaitTimeout) + slack
+    const ended = yield* Effect.timeoutOption(
+      Effect.forEach(keeping, (fiber) => Fiber.await(fiber), { concurrency: "unbounded", discard: true }),
+      bound
+    )
+    promise(Option.isSome(ended), `${[...alive.keys()]} still alive ${bound} ms after the service closed`)
+    yield* Effect.forEach([...alive.values()], Fiber.interrupt)
+  })
+
+  const playing = yield* Effect.forkDetach(Effect.exit(acts), { startImmediately: true })
+  for (let now = 0; playing.pollUnsafe() === undefined; now += step) {
+    if (now > patience) {
+      promise(false, "the run hangs")
+      break
+    }
+    yield* TestClock.adjust(step)
+  }
+  const exit = playing.pollUnsafe()
+  if (exit !== undefined && Exit.isSuccess(exit) && Exit.isFailure(exit.value)) {
+    promise(false, `the run failed: ${Cause.pretty(exit.value.cause)}`)
+  }
+
+  // ---- After it: each call ended, with what it should.
+
+  for (const { exit, number, task } of calls.values()) {
+    if (exit === undefined) {
+      promise(false, `execute ${number} never ended`)
+      continue
+    }
+    promise(!describe(exit).startsWith("a defect"), `execute ${number} ended with ${describe(exit)}`)
+    promise(
+      describe(exit) !== "interrupted" || task.interruptAfter !== undefined,
+      `execute ${number} was interrupted by nobody`
+    )
+    if (Exit.isFailure(exit)) continue
+    const times = [...trained].filter((key) => key.endsWith(`/${number}`)).length
+    promise(times > 0, `execute ${number} has a result that nobody made`)
+    if (exit.value.returnCode !== "OK") {
+      promise(task.fails, `execute ${number} has the code ${exit.value.returnCode}`)
+      continue
+    }
+    const result = firstOf(Result.getOrThrow(ModelExchange.fromShareable(exit.value)))
+    promise(result === number + 0.5, `execute ${number} returned the result ${result}`)
+  }
+  const accepted = new Set<number>()
+  for (const { life, number } of delivered) {
+    const exit = calls.get(number)?.exit
+    promise(!accepted.has(number), `two results of task ${number} were accepted`)
+    accepted.add(number)
+    const isReturned = exit !== undefined && (Exit.isSuccess(exit) || describe(exit) === "interrupted")
+    promise(isReturned, `the result of task ${number} of life ${life} was accepted, but execute ended otherwise`)
+  }
+
+  // Nothing moves any more, however long one waits.
+  const before = frames.count
+  yield* TestClock.adjust("1 hour")
+  promise(frames.count === before, `${frames.count - before} frames were sent after the end`)
+  yield* Scope.close(network, Exit.void)
+
+  const results = [...calls.values()].filter(({ exit }) => exit !== undefined && Exit.isSuccess(exit)).length
+  return { trace, violations, counts: { tasks: calls.size, results, lives, frames: frames.count } } satisfies Outcome
+})
