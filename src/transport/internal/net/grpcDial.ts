@@ -77,11 +77,11 @@ const untilReady = (client: Grpc.Client, call: ClientCall, options: DialOptions)
     Effect.catch((details) => diagnose(options, details))
   )
 
-const infoOf = (call: ClientCall, { connector, context }: DialOptions, name: string | undefined): LinkInfo => {
+const infoOf = ({ connector, context }: DialOptions, name: string | undefined): LinkInfo => {
   return {
     scheme: connector.scheme,
     localAddress: "gRPC client",
-    peerAddress: call.getPeer(),
+    peerAddress: `${connector.host}:${connector.port}`,
     ...(name === undefined ? {} : { peerCommonName: name }),
     ...(context === undefined ? {} : { security: context.security })
   }
@@ -117,7 +117,7 @@ export const dial = Effect.fnUntraced(function* (
   call.on("error", () => {})
   yield* untilReady(client, call, options)
 
-  const info = infoOf(call, options, peerName)
+  const info = infoOf(options, peerName)
   let isSpoken = false
   const started = yield* GrpcLink.make(call, info, limits, {
     close: () => {
