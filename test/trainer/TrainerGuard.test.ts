@@ -13,8 +13,10 @@ const judge = (options: { readonly boundCj?: string; readonly secure?: boolean; 
     secure: options.secure ?? false,
     boundCj: () => options.boundCj
   })
-  return (origin: string, channel: string, topic: string, headers = clear, isReply = false) =>
-    rule({ origin, address: { channel, topic }, headers, isReply })
+  return (origin: string, channel: string, topic: string, headers = clear, isReply = false) => {
+    const verdict = rule({ origin, address: { channel, topic }, headers, isReply })
+    return typeof verdict === "object" ? "refuse" : verdict
+  }
 }
 
 const open = "client_api.session_open"

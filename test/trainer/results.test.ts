@@ -309,6 +309,20 @@ describe("send", () => {
     })
   )
 
+  it.effect(
+    "16.44 a trainer that is closed while it sends fails the send at once: to wait for it is its owner's choice",
+    () =>
+      Effect.gen(function* () {
+        const { close, job, session } = yield* atWork()
+        job.answer(Topic.resultReady, () => silence)
+        const sending = yield* Effect.forkChild(reasonOf(session.send(model(9))))
+        yield* job.message(Topic.resultReady)
+        yield* close
+        const reason = yield* Fiber.join(sending)
+        assert.strictEqual(reason._tag === "SessionEnded" ? reason.by : reason._tag, "close")
+      })
+  )
+
   it.effect("16.51 ABORT interrupts a send at once, wherever it waits", () =>
     Effect.gen(function* () {
       const { job, session } = yield* atWork()

@@ -228,31 +228,51 @@ describe("the way to a service", () => {
       ...(seconds === undefined ? {} : { jobWaitTimeout: Duration.seconds(seconds) })
     })
 
+  /** A trainer that looks for its service in a folder, and what publishes the service there. */
+  const atFolder = Effect.gen(function* () {
+    const job = yield* makeJob()
+    const driver = yield* job.provided(Effect.flatMap(Drivers, (drivers) => drivers.forUrl("memory")))
+    const anyScheme = Drivers.of({ forUrl: () => Effect.succeed(driver) })
+    const attached = yield* Trainer.attach(profile(10)).pipe(
+      Effect.provideService(Drivers, anyScheme),
+      job.provided,
+      Effect.forkScoped
+    )
+    const publish = Effect.gen(function* () {
+      const files = yield* PrivateFiles
+      yield* files.makeDirectory("/jobs", 0o770)
+      const url = yield* makeListener("/jobs")
+      const claim = yield* Rendezvous.claim({ root: "/jobs", siteName: "site-1", attachId: "gpu-1" })
+      yield* claim.publish({ cjFqcn, connectUrl: url })
+      yield* job.cell.listen(url.replace("shared-file", "memory"))
+    }).pipe(job.provided)
+    return { job, attached, publish }
+  })
+
   it.effect("16.29 a rendezvous profile finds the listener and pins the CJ that published it", () =>
     Effect.gen(function* () {
-      const job = yield* makeJob()
-      const driver = yield* job.provided(Effect.flatMap(Drivers, (drivers) => drivers.forUrl("memory")))
-      const anyScheme = Drivers.of({ forUrl: () => Effect.succeed(driver) })
-      const attached = yield* Trainer.attach(profile(10)).pipe(
-        Effect.provideService(Drivers, anyScheme),
-        job.provided,
-        Effect.forkScoped
-      )
+      const { attached, job, publish } = yield* atFolder
       yield* settle
-      const connectUrl = yield* job.provided(
-        Effect.gen(function* () {
-          const files = yield* PrivateFiles
-          yield* files.makeDirectory("/jobs", 0o770)
-          const url = yield* makeListener("/jobs")
-          const claim = yield* Rendezvous.claim({ root: "/jobs", siteName: "site-1", attachId: "gpu-1" })
-          yield* claim.publish({ cjFqcn, connectUrl: url })
-          return url
-        })
-      )
-      yield* job.cell.listen(connectUrl.replace("shared-file", "memory"))
+      yield* publish
       yield* advance("2 seconds")
       assert.strictEqual(bodyOf(yield* job.open()).reply_topic, ReplyTopic.sessionAccepted)
       assert.strictEqual((yield* Fiber.join(attached)).jobId, "job-1")
+    })
+  )
+
+  it.effect("16.76 the waits for an endpoint and for SESSION_OPEN share one deadline", () =>
+    Effect.gen(function* () {
+      const { attached, job, publish } = yield* atFolder
+      yield* advance("7 seconds")
+      yield* publish
+      yield* advance("1 second")
+      yield* job.connected
+      yield* advance(1999)
+      yield* settle
+      assert.isUndefined(attached.pollUnsafe())
+      yield* advance(1)
+      const reason = yield* reasonOf(Fiber.join(attached))
+      assert.strictEqual(reason._tag === "NoSession" ? reason.stage : reason._tag, "session")
     })
   )
 
