@@ -58,6 +58,8 @@ export interface ParentOptions {
   readonly forwardBytes?: number
   /** Bytes that may wait for all children together. Default 1 GiB. */
   readonly forwardTotalBytes?: number
+  /** Whether children may speak for themselves and the cells below them only; see `CellOptions`. Default true. */
+  readonly bindOrigins?: boolean
 }
 
 /**
@@ -187,9 +189,17 @@ export const make = Effect.fn("ClientParent.make")(function* (
 })
 
 const cellOptions = (fqcn: string, options: ParentOptions) => {
-  const { byeTimeout, forwardBytes, forwardTotalBytes, handshakeTimeout, heartbeatInterval } = options
+  const {
+    bindOrigins = true,
+    byeTimeout,
+    forwardBytes,
+    forwardTotalBytes,
+    handshakeTimeout,
+    heartbeatInterval
+  } = options
   return {
     fqcn,
+    bindOrigins,
     ...(byeTimeout === undefined ? {} : { byeTimeout }),
     ...(forwardBytes === undefined ? {} : { forwardBytes }),
     ...(forwardTotalBytes === undefined ? {} : { forwardTotalBytes }),
