@@ -5,7 +5,7 @@ import { anyFault, type Fault, makeFaultProxy } from "../support/faultProxy.ts"
 import { connectAs, frameOf, makePair, portOf, receiveFrames, serveAs } from "./net.ts"
 import { makeRandom, silently } from "./support.ts"
 
-const patient = TcpDriver.make({ sendTimeout: "400 millis", closeTimeout: "100 millis" })
+const patient = TcpDriver.make({ sendTimeout: "600 millis", closeTimeout: "100 millis" })
 
 /** Both ends of a connection by way of a proxy. */
 const pairBehind = Effect.fnUntraced(function* (fault: Fault) {
@@ -30,7 +30,7 @@ describe("TCP through faults", () => {
       const frame = frameOf(24 * 1024 * 1024, 5)
       const receiving = yield* Effect.forkScoped(receiveFrames(passive, 1))
       const [took] = yield* Effect.timed(active.send([frame]))
-      assert.isAbove(Duration.toMillis(took), 400)
+      assert.isAbove(Duration.toMillis(took), 600)
       const [received] = yield* Fiber.join(receiving)
       assert.isTrue(Buffer.from(received ?? new Uint8Array(0)).equals(frame))
     })
@@ -69,16 +69,13 @@ describe("TCP through faults", () => {
 
   it.live("closing does not wait for ever for a peer that takes nothing", () =>
     Effect.gen(function* () {
-      const before = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
       yield* Effect.scoped(
         Effect.gen(function* () {
           const { active } = yield* pairBehind({ kind: "blackHole", at: 0 })
           yield* Effect.forkScoped(active.send([frameOf(64 * 1024 * 1024, 1)]))
           yield* Effect.sleep("20 millis")
         })
-      )
-      const after = yield* Effect.clockWith((clock) => clock.currentTimeMillis)
-      assert.isBelow(after - before, 5000)
+      ).pipe(Effect.timeout("10 seconds"))
     })
   )
 
@@ -103,7 +100,8 @@ describe("TCP through faults", () => {
           while (marks.length < count) marks.push(...(yield* passive.receive).map((bytes) => bytes[20]))
         })
         // Silence has no end of its own at this floor.
-        const outcome = yield* Effect.result(Effect.timeoutOption(receiving, "700 millis"))
+        const isSilent = fault.kind === "blackHole" || fault.kind === "halfOpen"
+        const outcome = yield* Effect.result(isSilent ? Effect.timeoutOption(receiving, "300 millis") : receiving)
         yield* Fiber.interrupt(sending)
         const what = `round ${round}, ${JSON.stringify(fault)}, seed ${seed}`
         assert.deepStrictEqual(
