@@ -92,7 +92,9 @@ const tlsServer = (
  * A listener may be given by the bare scheme and resources: `host` (how peers reach it; default `localhost`),
  * `listen_host`, `port` or `ports` (`8000-8010`; default any free one), `connection_security`. `stcp` and `satcp` speak
  * TLS, with certificates on both sides unless `connection_security` is `tls`; a listener whose `connection_security` is
- * not `clear` does so too, whatever its scheme; it keeps the certificates that it was opened with. A dialer never connects in clear where certificates are asked for. `tcp_no_delay` set to false allows the system to hold small frames back.
+ * not `clear` does so too, whatever its scheme; it keeps the certificates that it was opened with. A dialer never
+ * connects in clear where certificates are asked for. `tcp_no_delay` set to false allows the system to hold small
+ * frames back.
  *
  * @category constructors
  * @since 0.1.0
