@@ -31,6 +31,8 @@ interface Finished {
 
 const retention = 1_800_000
 const maxFinished = 10_000
+/** Names are a peer's words: so many are kept in mind, beside those that are expected. */
+const maxReceivers = 256
 /** A receiver that confirms nothing gets so long to take its last reply before the source may go. */
 const legacyWait = Duration.seconds(5)
 
@@ -163,6 +165,9 @@ export const makeSource = Effect.fnUntraced(function* (
     request: ReadonlyMap<unknown, unknown>
   ): Effect.fn.Return<CellReply> {
     const { tx } = ref
+    if (!tx.expected.has(receiver) && !tx.activity.has(receiver) && tx.activity.size >= maxReceivers) {
+      return invalidRequest
+    }
     tx.touch(receiver, now())
     const chunk = chunkAt(request.get("state"), ref.size, ref.item, tx.chunkSize)
     switch (chunk.kind) {
