@@ -11,7 +11,7 @@ import { AttachErrorReason } from "./AttachError.ts"
  * - `Ready`: the trainer takes tasks.
  * - `Silent`: its lease is over, but it is kept since it still serves an accepted result; it takes tasks if it wakes.
  * - `Failed`: over, and no other session follows.
- * - `Closed`: the backend was closed.
+ * - `Closed`: closing has begun; nothing more is served.
  *
  * `why` says what led there, with the setting and its value where one did.
  *

@@ -291,6 +291,18 @@ describe("better than the reference", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("a TASK_READY that fails while its trainer is silent beyond the lease ends the session then", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend(lease)
+      yield* startTrainer({ taskReady: () => Effect.delay(Effect.succeed({ returnCode: "comm_error" }), "8 seconds") })
+      const running = yield* start(backend)
+      yield* pass(7999)
+      assert.isFalse(isOver(running))
+      yield* pass(1)
+      yield* reasonOf(running, "SessionLost")
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("a trainer that disconnects while it takes a task in has no more than the lease", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend(lease)

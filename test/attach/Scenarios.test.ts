@@ -1,8 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Result, Stream } from "effect"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
+import { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Analytics from "../../src/model/Analytics.ts"
-import type { FLModel } from "../../src/model/FLModel.ts"
+import { FLModel } from "../../src/model/FLModel.ts"
+import * as ModelExchange from "../../src/model/ModelExchange.ts"
 import * as TestTrainer from "../../src/testing/TestTrainer.ts"
 import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import * as support from "./support.ts"
@@ -173,6 +175,44 @@ describe("what users have met", () => {
       yield* pass("1 second")
       assert.strictEqual((yield* Fiber.join(second)).returnCode, "OK")
       assert.strictEqual((yield* backend.session)._tag, "Ready")
+    }).pipe(Effect.provide(layer()))
+  )
+
+  it.effect("16.82 arrays of many types and shapes, metrics alone and with parameters come back as they went", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend()
+      const seen: Array<FLModel> = []
+      const trainer = (model: FLModel) =>
+        Effect.sync(() => {
+          seen.push(model)
+          return model.params === undefined
+            ? new FLModel({ metrics: [["accuracy", 0.75]] })
+            : new FLModel({ params: model.params, metrics: [["loss", 1]] })
+        })
+      yield* TestTrainer.start({ attachId: "a" }, trainer)
+      const params = [
+        ["f4", NdArray.fromTyped(Float32Array.from([1, -0, Number.NaN]), [3])],
+        ["f8", NdArray.fromTyped(Float64Array.from([Math.PI, 1e300]), [2, 1])],
+        ["i8", NdArray.fromTyped(BigInt64Array.from([2n ** 62n]), [1])],
+        ["u1", NdArray.fromTyped(new Uint8Array(3_000_000).fill(7), [3, 1_000_000])],
+        ["empty", NdArray.fromTyped(new Float32Array(0), [0, 5])],
+        ["scalar", NdArray.fromTyped(Float32Array.from([5]), [])]
+      ] as const
+      const ask = Effect.fnUntraced(function* (model: FLModel) {
+        const running = yield* start(backend, {
+          name: "train",
+          data: Result.getOrThrow(ModelExchange.toShareable(model))
+        })
+        return Result.getOrThrow(ModelExchange.fromShareable(yield* support.advance(Fiber.join(running))))
+      })
+      const answer = yield* ask(new FLModel({ params, currentRound: 2, totalRounds: 5 }))
+      assert.deepStrictEqual([...answer.arrays], [...params])
+      assert.deepStrictEqual([...(answer.metrics ?? [])], [["loss", 1]])
+      assert.strictEqual(answer.currentRound, 2)
+      assert.strictEqual(seen[0]?.totalRounds, 5)
+      const metricsOnly = yield* ask(new FLModel({ metrics: [["accuracy", 0.5]] }))
+      assert.deepStrictEqual([...(metricsOnly.metrics ?? [])], [["accuracy", 0.75]])
+      assert.isUndefined(metricsOnly.params)
     }).pipe(Effect.provide(layer()))
   )
 })

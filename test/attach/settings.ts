@@ -38,20 +38,25 @@ the program's configuration, under the same names. A duration is a \`Duration\` 
 Combinations that can't work are refused when the backend is made, in the words of the rule they break. Defaults are
 NVFlare's; what it does not have says so.
 
-| setting | kind | default | what it says |
-|---|---|---|---|
 `
 
 export const settingsDoc = Effect.gen(function* () {
   const defaults: { readonly [name: string]: unknown } = { ...(yield* decodeAttachConfig({ attachId: "x" })) }
   const rows = Object.entries(AttachConfig.fields).map(([name, field]) => {
     const { ast } = field as Schema.Top
-    const description = ast.context?.annotations?.description
     const fallback = name === "attachId" ? "required" : shown(defaults[name])
-    return `| \`${name}\` | ${kindOf(ast)} | ${fallback} | ${String(description)} |`
+    return [`\`${name}\``, kindOf(ast), fallback, String(ast.context?.annotations?.description)]
   })
-  return `${head}${rows.join("\n")}\n`
+  return `${head}${table([["setting", "kind", "default", "what it says"], ...rows])}\n`
 })
+
+/** A table with columns of even width, as the formatter wants it. */
+const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  const line = (cells: ReadonlyArray<string>) => `| ${cells.join(" | ")} |`
+  const [first, ...rest] = rows.map((row) => line(row.map((cell, column) => cell.padEnd(widths[column] ?? 0))))
+  return [first, line(widths.map((width) => "-".repeat(width))), ...rest].join("\n")
+}
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   NodeFs.writeFileSync(settingsFile, await Effect.runPromise(settingsDoc))
