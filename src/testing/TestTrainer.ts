@@ -43,7 +43,8 @@ export const profile = (options: TestTrainerOptions): TrainerProfile => {
 }
 
 /**
- * Starts a trainer as a fiber of the test; it stops with the test's Scope. Join the fiber to see how it ended.
+ * Starts a trainer as a fiber of the test; it stops with the test's Scope. Join the fiber to see how it ended: well after
+ * the service's SHUTDOWN, by a `TrainerError` otherwise. A `train` that fails tells the service, and the next task comes.
  *
  * @category constructors
  * @since 0.1.0
@@ -52,7 +53,7 @@ export const start = <E, R>(
   options: TestTrainerOptions,
   train: (model: FLModel) => Effect.Effect<FLModel, E, R>
 ): Effect.Effect<
-  Fiber.Fiber<void, E | TrainerError>,
+  Fiber.Fiber<void, TrainerError>,
   never,
   Exclude<R, TrainerSession> | Trainer.Requirements | Scope.Scope
 > => Effect.forkScoped(Trainer.run(profile(options), train))

@@ -11,7 +11,7 @@ export interface Task {
 }
 
 /** Something that goes wrong with one trainer, or its connection. */
-export interface Trouble {
+interface Trouble {
   readonly at: number
   /** `kill`: the trainer's process is gone without a word; `crash`: its connection tells. */
   readonly kind: "lose" | "cut" | "freeze" | "kill" | "crash"
@@ -42,6 +42,8 @@ export interface Scenario {
   readonly serviceRestart: { readonly at: number; readonly isKill: boolean } | undefined
   /** When the service closes, tasks or not; without, it closes when they are over. */
   readonly closeAt: number | undefined
+  /** Whether a client parent stands between the service and its trainers, instead of a listener of the service's own. */
+  readonly isBehindParent: boolean
 }
 
 /** A small generator of its own: one seed, one scenario, on every machine. */
@@ -102,6 +104,7 @@ export const scenarioOf = (seed: number): Scenario => {
       troubles: chance(0.75) ? times(1, 3, trouble).sort((a, b) => a.at - b.at) : []
     })),
     serviceRestart: chance(0.15) ? { at: int(500, horizon), isKill: chance(0.5) } : undefined,
-    closeAt: chance(0.15) ? int(0, horizon) : undefined
+    closeAt: chance(0.15) ? int(0, horizon) : undefined,
+    isBehindParent: chance(0.35)
   }
 }

@@ -42,6 +42,11 @@ const transferGrace = 30_000
 /** ... and to close. */
 const slack = 2000
 const jobWaitTimeout = 15_000
+const parentUrl = "memory://job"
+const readyTimeout = 20_000
+const taskWaitTimeout = 20_000
+/** Waiting for a trainer, delivery, training, and a result that is sent twice, with the CJ asked after each. */
+const executeBound = readyTimeout + taskWaitTimeout + 4000 + 2 * 32_000 + 10_000
 
 export interface Outcome {
   readonly trace: ReadonlyArray<string>
@@ -107,6 +112,13 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
   )
   const urlOf = ({ id }: TrainerPlan) => `memory://${id}`
 
+  if (scenario.isBehindParent) {
+    yield* Effect.gen(function* () {
+      const parent = yield* Cell.make({ fqcn: "site-1" })
+      for (const url of [parentUrl, ...scenario.trainers.map(urlOf)]) yield* parent.listen(url)
+    }).pipe(Effect.provide(services), Scope.provide(network), Effect.orDie)
+  }
+
   // ---- The service.
 
   const calls = new Map<number, Call>()
@@ -117,9 +129,11 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     const inside = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
       Effect.orDie(Scope.provide(Effect.provide(effect, services), scope))
     const cell = yield* inside(Cell.make({ fqcn: "site-1.job-1" }))
-    for (const plan of scenario.trainers) yield* inside(cell.listen(urlOf(plan)))
+    if (scenario.isBehindParent) yield* inside(cell.connect(parentUrl))
+    else for (const plan of scenario.trainers) yield* inside(cell.listen(urlOf(plan)))
     const route = AttachRoute.AttachRoute.of({
-      open: ({ attachId }) => Effect.succeed({ secure: false, direct: true, connectUrl: `memory://${attachId}` })
+      open: ({ attachId }) =>
+        Effect.succeed({ secure: false, direct: !scenario.isBehindParent, connectUrl: `memory://${attachId}` })
     })
     const backends = new Map<string, AttachBackend["Service"]>()
     for (const { id } of scenario.trainers) {
@@ -129,8 +143,8 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
           allowReconnect: scenario.allowReconnect,
           heartbeatInterval: Duration.millis(scenario.heartbeatInterval),
           heartbeatTimeout: Duration.millis(scenario.heartbeatTimeout),
-          readyTimeout: "20 seconds",
-          taskWaitTimeout: "20 seconds",
+          readyTimeout: Duration.millis(readyTimeout),
+          taskWaitTimeout: Duration.millis(taskWaitTimeout),
           finalizeTimeout: "5 seconds",
           ...(scenario.resultWaitTimeout === undefined
             ? {}
@@ -173,7 +187,10 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     if (task.interruptAfter !== undefined) {
       yield* Fiber.interrupt(running).pipe(Effect.delay(task.interruptAfter), Effect.forkChild)
     }
+    const began = yield* Clock.currentTimeMillis
     call.exit = yield* Fiber.await(running)
+    const took = (yield* Clock.currentTimeMillis) - began
+    promise(took <= executeBound, `execute ${call.number} took ${took} ms`)
     yield* say(`${plan.id} execute ${call.number}: ${describe(call.exit)}`)
   })
 
@@ -274,7 +291,7 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     yield* Effect.sleep(plan.at)
     if (isClosing) return
     yield* say(plan.isKill ? "service killed" : "service closing, to open again")
-    const urls = scenario.trainers.map(urlOf)
+    const urls = scenario.isBehindParent ? [parentUrl] : scenario.trainers.map(urlOf)
     if (plan.isKill) yield* Effect.forEach(urls, outages.lose)
     yield* service.close
     yield* Effect.forEach(urls, outages.restore)
