@@ -13,7 +13,7 @@ import type { PrivateFiles } from "../platform/PrivateFiles.ts"
 import type { Drivers } from "../transport/Drivers.ts"
 import { connect } from "./internal/connect.ts"
 import { keep } from "./internal/lease.ts"
-import { end } from "./internal/state.ts"
+import { annotated, end } from "./internal/state.ts"
 import type { TrainerError } from "./TrainerError.ts"
 import type { TrainerProfile } from "./TrainerProfile.ts"
 import * as Session from "./TrainerSession.ts"
@@ -71,10 +71,8 @@ export const attach = Effect.fn("Trainer.attach")(function* (
   const random = yield* SecureRandom.SecureRandom
   const newId = Effect.map(random.uuidV4(), (uuid) => uuid.replaceAll("-", ""))
   const { binding, state } = yield* connect(profile)
-  yield* Effect.logInfo(`attached to ${binding.cjFqcn}`).pipe(
-    Effect.annotateLogs({ attach_id: profile.attachId, session_id: binding.sessionId })
-  )
-  yield* Effect.forkScoped(keep(state, binding, options.heartbeatJitter ?? 0))
+  yield* annotated(state, Effect.logInfo(`attached to ${binding.cjFqcn}`))
+  yield* Effect.forkScoped(annotated(state, keep(state, binding, options.heartbeatJitter ?? 0)))
   // A call that outlives the Scope fails, rather than waiting for ever.
   yield* Effect.addFinalizer(() =>
     Effect.sync(() =>
@@ -149,7 +147,11 @@ const answer = Effect.fnUntraced(function* <E>(
 
 const failTask = Effect.fnUntraced(function* (session: Session.TrainerSession["Service"], cause: Cause.Cause<unknown>) {
   const name = Option.getOrElse(yield* session.taskName, () => "")
-  yield* Effect.logError(`task "${name}" failed here; the service is told`, cause)
+  yield* Effect.annotateLogs(
+    Effect.logError(`task "${name}" failed here; the service is told`, cause),
+    "attach_id",
+    session.attachId
+  )
   yield* session.sendFailure(executionException)
 })
 

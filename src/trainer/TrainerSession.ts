@@ -14,7 +14,7 @@ import type { FLModel } from "../model/FLModel.ts"
 import { Header, Shareable } from "../model/Shareable.ts"
 import type { Binding } from "./internal/binding.ts"
 import { publish, settle } from "./internal/resultPublisher.ts"
-import type { TrainerState, TrainerTask } from "./internal/state.ts"
+import { annotated, type TrainerState, type TrainerTask } from "./internal/state.ts"
 import { resultOf } from "./internal/taskModel.ts"
 import { InvalidModel, NoTask, SessionEnded, type TrainerError, trainerError } from "./TrainerError.ts"
 
@@ -239,14 +239,20 @@ export const make = (
     isEvaluate: isNamed(exchange.eval_task_name),
     isSubmitModel: isNamed(exchange.submit_model_task_name),
     send: Effect.fn("TrainerSession.send")(function* (model: FLModel, options?: SendOptions) {
-      yield* submit((task) => resultOf(exchange, task.model, model), options)
+      yield* annotated(
+        state,
+        submit((task) => resultOf(exchange, task.model, model), options)
+      )
     }),
     sendFailure: Effect.fn("TrainerSession.sendFailure")(function* (returnCode: string) {
-      yield* submit(() => Result.succeed(new Shareable([[Header.returnCode, returnCode]])))
+      yield* annotated(
+        state,
+        submit(() => Result.succeed(new Shareable([[Header.returnCode, returnCode]])))
+      )
     }),
     log: Effect.fn("TrainerSession.log")(function* (record: Analytics.AnalyticsRecord) {
       if (yield* Deferred.isDone(state.ended)) return
-      const unsent = (why: string) => Effect.logWarning(`log record "${record.tag}" not sent: ${why}`)
+      const unsent = (why: string) => annotated(state, Effect.logWarning(`log record "${record.tag}" not sent: ${why}`))
       const body = Analytics.toLog(binding.sessionId, record)
       if (Result.isFailure(body)) return yield* unsent(body.failure.message)
       yield* state.cell

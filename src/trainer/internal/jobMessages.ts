@@ -2,13 +2,13 @@
  * What a trainer answers its CJ. Source: docs/wire/attach.md, sections 3.1 to 3.3, 3.9 to 3.11 and 7.3.
  */
 import { Deferred, Effect, Latch, Option, Queue, Result, Schema, type Scope } from "effect"
-import type { CellReply, CellRequest } from "../../cell/Cell.ts"
+import type { Address, CellReply, CellRequest, Handler } from "../../cell/Cell.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import * as ModelExchange from "../../model/ModelExchange.ts"
 import type { LedgerEntry } from "../TaskLedger.ts"
 import { bind, sessionAccepted, sessionRejected } from "./binding.ts"
 import { convert } from "./paramsFormat.ts"
-import { end, type TrainerState, touch } from "./state.ts"
+import { annotated, end, type TrainerState, touch } from "./state.ts"
 
 const onSessionOpen = (state: TrainerState) =>
   Effect.fn("Trainer.onSessionOpen")(function* (request: CellRequest) {
@@ -103,7 +103,9 @@ const onTaskReady = (state: TrainerState) =>
 
     const giveUp = (reason: string) => {
       state.ledger.forget(taskId)
-      return Effect.as(Effect.logWarning(`refused task ${taskId}: ${reason}`), taskFailed(reason, taskId))
+      return Effect.as(Effect.logWarning(`refused a task: ${reason}`), taskFailed(reason, taskId)).pipe(
+        Effect.annotateLogs("task_id", taskId)
+      )
     }
     const over = yield* overReason(state)
     if (Option.isSome(over)) return yield* giveUp(over.value)
@@ -138,7 +140,9 @@ const onAbort = (state: TrainerState) =>
     yield* touch(state)
     const given = ClientApi.bodyOf(request.payload)?.get("reason")
     const reason = typeof given === "string" ? given : "no reason given"
-    end(state, "abort", reason, `session aborted by ${request.origin}: ${reason}`)
+    const message = `session aborted by ${request.origin}: ${reason}`
+    end(state, "abort", reason, message)
+    yield* Effect.logWarning(message)
     return { returnCode: "ok" }
   })
 
@@ -148,21 +152,23 @@ const onShutdown = (state: TrainerState) =>
     if (refusal !== undefined) return ClientApi.invalidRequest(refusal)
     yield* touch(state)
     Latch.openUnsafe(state.stopped)
+    yield* Effect.logInfo(`${request.origin} has no further task`)
     return ClientApi.ok({ result_source_live: !Latch.isOpen(state.idle) })
   })
 
 /** Serves the CJ until the Scope closes. */
 export const serve = (state: TrainerState): Effect.Effect<void, never, Scope.Scope> => {
-  const { cell } = state
   const { Topic } = ClientApi
+  const handle = (address: Address, handler: Handler) =>
+    state.cell.handle(address, (request) => annotated(state, handler(request)))
   return Effect.all(
     [
-      cell.handle(Topic.sessionOpen, ClientApi.mapsOnly(onSessionOpen(state))),
-      cell.handle(Topic.taskReady, ClientApi.mapsOnly(onTaskReady(state))),
-      cell.handle(Topic.taskStatus, ClientApi.mapsOnly(onTaskStatus(state))),
+      handle(Topic.sessionOpen, ClientApi.mapsOnly(onSessionOpen(state))),
+      handle(Topic.taskReady, ClientApi.mapsOnly(onTaskReady(state))),
+      handle(Topic.taskStatus, ClientApi.mapsOnly(onTaskStatus(state))),
       // A payload that is no map counts as an empty one here, and fails by its session.
-      cell.handle(Topic.abort, onAbort(state)),
-      cell.handle(Topic.shutdown, onShutdown(state))
+      handle(Topic.abort, onAbort(state)),
+      handle(Topic.shutdown, onShutdown(state))
     ],
     { discard: true }
   )

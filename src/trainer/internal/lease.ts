@@ -51,7 +51,9 @@ const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding
     const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - state.heardAt)
     if (Duration.isGreaterThan(silent, limit)) {
       const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(binding.heartbeatTimeout)}`
-      return end(state, "lease", reason, `the session ended with its lease: ${reason}`)
+      const message = `the session ended with its lease: ${reason}`
+      end(state, "lease", reason, message)
+      return yield* Effect.logWarning(message)
     }
     const asleep = Effect.sleep(Duration.sum(Duration.subtract(limit, silent), Duration.millis(1)))
     yield* pending.length === 0 ? asleep : Effect.raceFirst(asleep, fetched)

@@ -48,6 +48,15 @@ export const end = (state: TrainerState, by: SessionEnded["by"], reason: string,
   Deferred.doneUnsafe(state.ended, Exit.fail(trainerError(new SessionEnded({ by, reason, message }))))
 }
 
+/** Says in each log line which trainer and session it is about. */
+export const annotated = <A, E, R>(state: TrainerState, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.suspend(() =>
+    Effect.annotateLogs(effect, {
+      attach_id: state.expected.attachId,
+      ...(state.binding === undefined ? {} : { session_id: state.binding.sessionId })
+    })
+  )
+
 /** Whether the connection that carries the session is up: to the CJ itself, or to the client parent before it. */
 export const linked = ({ cell, expected }: TrainerState, { cjFqcn }: Binding): Stream.Stream<boolean> =>
   Stream.zipLatestWith(cell.connected(cjFqcn), cell.connected(expected.cpFqcn), (cj, cp) => cj || cp)
