@@ -13,7 +13,7 @@ import type { Result } from "effect"
 import type { FobsError } from "./FobsError.ts"
 import { Reader } from "./internal/reader.ts"
 import { attempt } from "./internal/refusal.ts"
-import { knownTexts } from "./internal/texts.ts"
+import { KeyMemo, knownTexts } from "./internal/texts.ts"
 import { concat, Writer } from "./internal/writer.ts"
 import { Tuple } from "./Values.ts"
 
@@ -63,6 +63,9 @@ export class Encoded {
   }
 }
 
+/** A cache, no state: with it and without it, decoding answers the same. */
+const memo = new KeyMemo()
+
 class PlainWriter extends Writer {
   protected override typed(value: object, depth: number): boolean {
     if (value instanceof Encoded) {
@@ -110,7 +113,7 @@ export interface DecodeOptions {
 export const decode = (bytes: Uint8Array, options?: DecodeOptions): Result.Result<unknown, FobsError> =>
   attempt(() => {
     const strictKeys = options?.keys === "strBytes"
-    return new Reader(bytes, { known, strictKeys, lossless: options?.lossless ?? false }).read()
+    return new Reader(bytes, { known, memo, strictKeys, lossless: options?.lossless ?? false }).read()
   })
 
 /**
@@ -123,6 +126,6 @@ export const decode = (bytes: Uint8Array, options?: DecodeOptions): Result.Resul
 export const entries = (bytes: Uint8Array): Result.Result<Map<string | Uint8Array, Encoded>, FobsError> =>
   attempt(() => {
     const found = new Map<string | Uint8Array, Encoded>()
-    new Reader(bytes, { known, strictKeys: true }).entries((key, value) => found.set(key, new Encoded(value)))
+    new Reader(bytes, { known, memo, strictKeys: true }).entries((key, value) => found.set(key, new Encoded(value)))
     return found
   })

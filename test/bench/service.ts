@@ -35,8 +35,7 @@ const sameParams = (a: FLModel, b: FLModel): boolean => {
 /** What a service does that keeps the current model only. */
 const echoRounds = Effect.fn("echoRounds")(function* (backend: AttachBackend["Service"]) {
   const totalRounds = Number(rounds)
-  const first = makeModel()
-  let model = first
+  let model = makeModel()
   for (let round = 0; round < totalRounds; round++) {
     const data = yield* Effect.fromResult(
       ModelExchange.toShareable(
@@ -47,7 +46,7 @@ const echoRounds = Effect.fn("echoRounds")(function* (backend: AttachBackend["Se
     const result = yield* backend.execute({ name: "train", data })
     const ms = performance.now() - started
     const next = Result.getOrThrow(ModelExchange.fromShareable(result))
-    const isSame = round > 0 || sameParams(model, next)
+    const isSame = sameParams(model, next)
     model = new FLModel({ params: next.params ?? [] })
     yield* say({ event: "round", round, ms, ok: isSame })
   }

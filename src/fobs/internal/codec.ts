@@ -97,8 +97,9 @@ class FobsWriter extends Writer {
   private readonly context: EncodeContext
   private readonly options: EncodeOptions
   private readonly datums: Array<PendingDatum> = []
-  private readonly ids = new Map<string, Datum | undefined>()
-  private readonly forwarded = new Map<3 | 6, DownloadRef>()
+  // Made when they are needed, which few messages do.
+  private ids: Map<string, Datum | undefined> | undefined
+  private forwarded: Map<3 | 6, DownloadRef> | undefined
   private lastId = 0
 
   constructor(types: TypeTable, options: EncodeOptions) {
@@ -109,9 +110,9 @@ class FobsWriter extends Writer {
   }
 
   message(value: unknown): Array<Uint8Array> {
-    const header = this.hole(headerSize)
+    const { at, bytes } = this.hole(headerSize)
     this.write(value, 0)
-    fillHeader(header, mainMarker, 0, this.length - headerSize)
+    fillHeader(bytes, at, mainMarker, 0, this.length - headerSize)
     for (const datum of this.datums) this.section(datum)
     for (const download of this.downloads()) {
       const note = downloadNote(download)
@@ -122,13 +123,16 @@ class FobsWriter extends Writer {
   }
 
   private section({ dot, id, length, marker, parts }: PendingDatum): void {
-    fillHeader(this.hole(headerSize), marker, dot, length + idSize)
+    const { at, bytes } = this.hole(headerSize)
+    fillHeader(bytes, at, marker, dot, length + idSize)
     this.raw(id)
     for (const part of parts) this.raw(part)
   }
 
   private downloads(): ReadonlyArray<Download> {
-    const downloads = [...(this.options.references?.downloads() ?? []), ...this.forwarded.values()]
+    const { forwarded, options } = this
+    if (forwarded === undefined && options.references === undefined) return []
+    const downloads = [...(options.references?.downloads() ?? []), ...(forwarded?.values() ?? [])]
     if (new Set(downloads.map(({ dot }) => dot)).size < downloads.length) {
       notEncodable("a message holds one download of a kind: arrays of its own, or those of one other source")
     }
@@ -142,7 +146,7 @@ class FobsWriter extends Writer {
       id[6] = 0x40
       id[8] = 0x80
       new DataView(id.buffer).setUint32(12, ++this.lastId)
-      if (!this.ids.has(uuidText(id))) return id
+      if (this.ids?.has(uuidText(id)) !== true) return id
     }
   }
 
@@ -185,6 +189,7 @@ class FobsWriter extends Writer {
   }
 
   private forward(ref: DownloadRef): void {
+    this.forwarded ??= new Map()
     const first = this.forwarded.get(ref.dot)
     if (first === undefined) this.forwarded.set(ref.dot, ref)
     else if (first.fqcn !== ref.fqcn || first.refId !== ref.refId) {
@@ -199,6 +204,7 @@ class FobsWriter extends Writer {
       return
     }
     if (datum.value.length === 0) notEncodable("a Datum's value must not be empty")
+    this.ids ??= new Map()
     if (!this.ids.has(datum.id)) {
       this.ids.set(datum.id, datum)
       const bytes = typeof datum.value === "string" ? encodeText(datum.value) : datum.value
@@ -224,6 +230,7 @@ class FobsWriter extends Writer {
   private externalise(marker: number, parts: ReadonlyArray<Uint8Array>, length: number, depth: number): void {
     const id = this.freshId()
     const text = uuidText(id)
+    this.ids ??= new Map()
     this.ids.set(text, undefined)
     this.datums.push({ marker, dot: 0, id, length, parts })
     this.datumRef(text, true, depth)

@@ -8,6 +8,8 @@ import { findKnown, type KeyMemo, type KnownTexts } from "./texts.ts"
 const maxDepth = 1024
 /** Longer texts go through TextDecoder at once. */
 const shortText = 10
+/** The longest text that is looked for among those met before: a UUID fits. */
+const memoLength = 36
 const two32 = 0x1_0000_0000
 const canonicalNaN = 0x7ff8_0000_0000_0000n
 const typeKey = "__fobs_type__"
@@ -32,7 +34,7 @@ export const decodeText = (bytes: Uint8Array): string => textDecoder.decode(byte
 /** Reads one value; the bytes of it are views of the input. */
 export class Reader {
   private readonly bytes: Uint8Array
-  private readonly view: DataView
+  private dataView: DataView | undefined
   private readonly lossless: boolean
   private readonly strictKeys: boolean
   private readonly recompose: ReaderOptions["recompose"]
@@ -43,7 +45,6 @@ export class Reader {
 
   constructor(bytes: Uint8Array, options: ReaderOptions = {}) {
     this.bytes = bytes
-    this.view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     this.lossless = options.lossless ?? false
     this.strictKeys = options.strictKeys ?? false
     this.recompose = options.recompose
@@ -67,7 +68,7 @@ export class Reader {
       (code & 0xf0) === 0x80
         ? code & 0x0f
         : code === 0xde
-          ? this.view.getUint16(this.take(2))
+          ? this.uint16()
           : code === 0xdf
             ? this.view.getUint32(this.take(4))
             : malformed("there is no map", 0)
@@ -81,6 +82,21 @@ export class Reader {
     if (this.position < this.bytes.length) {
       malformed(`${this.bytes.length - this.position} bytes follow the end of the value`, this.position)
     }
+  }
+
+  /** Made when it is needed: short messages have small integers only. */
+  private get view(): DataView {
+    this.dataView ??= new DataView(this.bytes.buffer, this.bytes.byteOffset, this.bytes.byteLength)
+    return this.dataView
+  }
+
+  private uint8(): number {
+    return this.bytes[this.take(1)] ?? 0
+  }
+
+  private uint16(): number {
+    const begin = this.take(2)
+    return ((this.bytes[begin] ?? 0) << 8) | (this.bytes[begin + 1] ?? 0)
   }
 
   private take(count: number): number {
@@ -108,9 +124,9 @@ export class Reader {
       case 0xc3:
         return true
       case 0xc4:
-        return this.binary(this.view.getUint8(this.take(1)))
+        return this.binary(this.uint8())
       case 0xc5:
-        return this.binary(this.view.getUint16(this.take(2)))
+        return this.binary(this.uint16())
       case 0xc6:
         return this.binary(this.view.getUint32(this.take(4)))
       case 0xca:
@@ -118,17 +134,17 @@ export class Reader {
       case 0xcb:
         return this.float64(this.take(8))
       case 0xd9:
-        return this.text(this.view.getUint8(this.take(1)))
+        return this.text(this.uint8())
       case 0xda:
-        return this.text(this.view.getUint16(this.take(2)))
+        return this.text(this.uint16())
       case 0xdb:
         return this.text(this.view.getUint32(this.take(4)))
       case 0xdc:
-        return this.list(this.view.getUint16(this.take(2)), depth)
+        return this.list(this.uint16(), depth)
       case 0xdd:
         return this.list(this.view.getUint32(this.take(4)), depth)
       case 0xde:
-        return this.map(this.view.getUint16(this.take(2)), depth)
+        return this.map(this.uint16(), depth)
       case 0xdf:
         return this.map(this.view.getUint32(this.take(4)), depth)
       default:
@@ -139,9 +155,9 @@ export class Reader {
   private integer(code: number): number | bigint {
     switch (code) {
       case 0xcc:
-        return this.view.getUint8(this.take(1))
+        return this.uint8()
       case 0xcd:
-        return this.view.getUint16(this.take(2))
+        return this.uint16()
       case 0xce:
         return this.view.getUint32(this.take(4))
       case 0xd0:
@@ -188,6 +204,10 @@ export class Reader {
 
   private text(length: number): string {
     if (length === 0) return ""
+    return length <= memoLength && this.memo !== undefined ? this.memoText(length, this.memo) : this.freshText(length)
+  }
+
+  private freshText(length: number): string {
     const begin = this.take(length)
     return (
       findKnown(this.known, this.bytes, begin, length) ??
@@ -269,7 +289,7 @@ export class Reader {
     const code = this.bytes[begin] ?? 0
     if (code > 0xa0 && code < 0xc0) {
       this.position = begin + 1
-      return this.shortKey(code & 0x1f)
+      return this.text(code & 0x1f)
     }
     const key = this.value(depth)
     if (typeof key === "string") {
@@ -283,15 +303,13 @@ export class Reader {
     return this.lossless && Object.is(key, -0) ? new Float(-0) : key
   }
 
-  /** A key of at most 31 bytes. */
-  private shortKey(length: number): string {
-    const { memo } = this
-    if (memo === undefined) return this.text(length)
+  /** Names and ids come again with every message. */
+  private memoText(length: number, memo: KeyMemo): string {
     const begin = this.take(length)
     const met = memo.find(this.bytes, begin, length)
     if (met !== undefined) return met
     this.position = begin
-    const text = this.text(length)
+    const text = this.freshText(length)
     memo.add(this.bytes, begin, length, text)
     return text
   }
@@ -312,8 +330,8 @@ export class Reader {
 
   private extensionLength(code: number, begin: number): number {
     if (code >= 0xd4 && code <= 0xd8) return 1 << (code - 0xd4)
-    if (code === 0xc7) return this.view.getUint8(this.take(1))
-    if (code === 0xc8) return this.view.getUint16(this.take(2))
+    if (code === 0xc7) return this.uint8()
+    if (code === 0xc8) return this.uint16()
     if (code === 0xc9) return this.view.getUint32(this.take(4))
     return malformed(`the byte 0x${code.toString(16)} begins no value`, begin)
   }

@@ -29,11 +29,25 @@ export const uuidBytes = (text: string): Uint8Array | undefined => {
   return Uint8Array.from({ length: idSize }, (_, i) => Number.parseInt(hex.slice(i * 2, i * 2 + 2), 16))
 }
 
-export const fillHeader = (header: DataView, marker: number, dot: number, size: number): void => {
-  header.setUint8(0, marker)
-  header.setUint8(1, dot)
-  header.setUint32(2, Math.floor(size / 0x1_0000_0000))
-  header.setUint32(6, size % 0x1_0000_0000)
+const two32 = 0x1_0000_0000
+
+/** By hand: a DataView costs more than all of a short message. */
+const setUint32 = (bytes: Uint8Array, at: number, value: number): void => {
+  bytes[at] = value >>> 24
+  bytes[at + 1] = value >>> 16
+  bytes[at + 2] = value >>> 8
+  bytes[at + 3] = value
+}
+
+const getUint32 = (bytes: Uint8Array, at: number): number =>
+  (((bytes[at] ?? 0) << 24) | ((bytes[at + 1] ?? 0) << 16) | ((bytes[at + 2] ?? 0) << 8) | (bytes[at + 3] ?? 0)) >>> 0
+
+/** Writes the header of a section into `bytes` at `at`. */
+export const fillHeader = (bytes: Uint8Array, at: number, marker: number, dot: number, size: number): void => {
+  bytes[at] = marker
+  bytes[at + 1] = dot
+  setUint32(bytes, at + 2, Math.floor(size / two32))
+  setUint32(bytes, at + 6, size % two32)
 }
 
 interface Section {
@@ -46,14 +60,13 @@ interface Section {
 const readSection = (message: Uint8Array, begin: number): Section => {
   const left = message.length - begin
   if (left < headerSize) malformed(`a section header has 10 bytes, ${left} are left`, begin)
-  const view = new DataView(message.buffer, message.byteOffset + begin, headerSize)
   // Beyond 2^53 the number is not exact, but too large all the same.
-  const size = view.getUint32(2) * 0x1_0000_0000 + view.getUint32(6)
+  const size = getUint32(message, begin + 2) * two32 + getUint32(message, begin + 6)
   if (size === 0) malformed("a section of size 0", begin)
   if (size > left - headerSize) malformed(`a section of ${size} bytes, ${left - headerSize} are left`, begin)
   const at = begin + headerSize
   const end = at + size
-  return { marker: view.getUint8(0), dot: view.getUint8(1), content: message.subarray(at, end), end }
+  return { marker: message[begin] ?? 0, dot: message[begin + 1] ?? 0, content: message.subarray(at, end), end }
 }
 
 const none: ReadonlyMap<string, Datum> = new Map()

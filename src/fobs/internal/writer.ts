@@ -32,12 +32,18 @@ export const encodeText = (text: string): Uint8Array => {
   return textEncoder.encode(text)
 }
 
+/** Memory for a short message, out of Node's pool: what is not written is not shown. */
+const pooled = (capacity: number): Uint8Array => {
+  const { buffer, byteOffset } = Buffer.allocUnsafe(capacity)
+  return new Uint8Array(buffer, byteOffset, capacity)
+}
+
 /** A growing msgpack output. Subclasses add types and externalising. */
 export class Writer {
   protected readonly maxInline: number
   private readonly chunks: Array<Uint8Array> = []
   private buffer: Uint8Array
-  private view: DataView
+  private dataView: DataView | undefined
   private position = 0
   /** Where the part of `buffer` that is not in `chunks` yet begins. */
   private begin = 0
@@ -45,8 +51,13 @@ export class Writer {
 
   constructor(maxInline: number = Number.POSITIVE_INFINITY, capacity = 512) {
     this.maxInline = maxInline
-    this.buffer = new Uint8Array(capacity)
-    this.view = new DataView(this.buffer.buffer)
+    this.buffer = pooled(capacity)
+  }
+
+  /** Made when it is needed: short messages have small integers only. */
+  private view(): DataView {
+    this.dataView ??= new DataView(this.buffer.buffer, this.buffer.byteOffset, this.buffer.length)
+    return this.dataView
   }
 
   /** Bytes written so far. */
@@ -60,12 +71,12 @@ export class Writer {
     return this.chunks
   }
 
-  /** Skips `count` bytes (zeros) and answers a view of them, to be filled in later. */
-  hole(count: number): DataView {
+  /** Skips `count` bytes and answers where they are; they must be filled in later. */
+  hole(count: number): { readonly bytes: Uint8Array; readonly at: number } {
     this.reserve(count)
-    const hole = new DataView(this.buffer.buffer, this.position, count)
+    const at = this.position
     this.position += count
-    return hole
+    return { bytes: this.buffer, at }
   }
 
   private flush(): void {
@@ -82,7 +93,7 @@ export class Writer {
   private grow(count: number): void {
     this.flush()
     this.buffer = new Uint8Array(Math.max(count, Math.min(this.buffer.length * 4, maxBuffer)))
-    this.view = new DataView(this.buffer.buffer)
+    this.dataView = undefined
     this.position = 0
     this.begin = 0
   }
@@ -221,11 +232,11 @@ export class Writer {
     if (count <= 15) this.buffer[this.position++] = fix | count
     else if (count <= 0xffff) {
       this.buffer[this.position] = wide
-      this.view.setUint16(this.position + 1, count)
+      this.view().setUint16(this.position + 1, count)
       this.position += 3
     } else {
       this.buffer[this.position] = wide + 1
-      this.view.setUint32(this.position + 1, count)
+      this.view().setUint32(this.position + 1, count)
       this.position += 5
     }
   }
@@ -261,7 +272,7 @@ export class Writer {
     if (value > maxU64 || value < minI64) notEncodable(`the integer ${value} is outside -2^63 .. 2^64-1`)
     this.reserve(9)
     this.buffer[this.position] = value >= 0n ? 0xcf : 0xd3
-    this.view.setBigUint64(this.position + 1, BigInt.asUintN(64, value))
+    this.view().setBigUint64(this.position + 1, BigInt.asUintN(64, value))
     this.position += 9
   }
 
@@ -273,27 +284,28 @@ export class Writer {
 
   private u16(code: number, value: number): void {
     this.buffer[this.position] = code
-    this.view.setUint16(this.position + 1, value)
+    this.buffer[this.position + 1] = value >>> 8
+    this.buffer[this.position + 2] = value
     this.position += 3
   }
 
   private u32(code: number, value: number): void {
     this.buffer[this.position] = code
-    this.view.setUint32(this.position + 1, value)
+    this.view().setUint32(this.position + 1, value)
     this.position += 5
   }
 
   private u64(code: number, high: number, low: number): void {
     this.buffer[this.position] = code
-    this.view.setUint32(this.position + 1, high)
-    this.view.setUint32(this.position + 5, low)
+    this.view().setUint32(this.position + 1, high)
+    this.view().setUint32(this.position + 5, low)
     this.position += 9
   }
 
   private float(value: number): void {
     this.reserve(9)
     this.buffer[this.position] = 0xcb
-    this.view.setFloat64(this.position + 1, value)
+    this.view().setFloat64(this.position + 1, value)
     this.position += 9
   }
 
@@ -304,7 +316,7 @@ export class Writer {
     }
     this.reserve(9)
     this.buffer[this.position] = 0xcb
-    this.view.setBigUint64(this.position + 1, float.bits)
+    this.view().setBigUint64(this.position + 1, float.bits)
     this.position += 9
   }
 
