@@ -37,6 +37,8 @@ export interface ExchangeOptions {
     target: string,
     payload: ReadonlyArray<Uint8Array>
   ) => Effect.Effect<CellMessage.IncomingMessage, CellError>
+  /** Told of certificates that others show in vain: the kind of what is wrong with them, and all in words. */
+  readonly onRefused: (kind: string, why: string) => Effect.Effect<void>
 }
 
 /**
@@ -272,7 +274,8 @@ export const make = Effect.fnUntraced(function* (
     }
     const judged = judge(origin, fields.get("cert_content"), yield* Clock.currentTimeMillis)
     if (Result.isFailure(judged)) {
-      yield* Effect.logWarning(`${fqcn}: the certificate that ${origin} shows is refused: ${judged.failure.message}`)
+      const { kind, message: why } = judged.failure
+      yield* options.onRefused(kind, `the certificate that ${origin} shows: ${why}`)
       return { returnCode: "process_exception" }
     }
     remember(origin, judged.success, trust.shown)

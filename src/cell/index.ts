@@ -25,6 +25,7 @@ export {
 export * as CellCredentials from "./CellCredentials.ts"
 export * from "./CellError.ts"
 export * as CellMessage from "./CellMessage.ts"
+export * as CertificateExchange from "./CertificateExchange.ts"
 export * from "./CipherError.ts"
 export * as CoreCell from "./CoreCell.ts"
 export type {

@@ -11,6 +11,7 @@ import type { CoreCell, Protection } from "../CoreCell.ts"
 import { MessageCipher } from "../MessageCipher.ts"
 import { protectionFailed } from "./errors.ts"
 import { makeKeyring } from "./Keyring.ts"
+import { makeRefusals } from "./refusals.ts"
 
 const { header } = CellMessage
 
@@ -31,6 +32,7 @@ export const makeProtection = Effect.fnUntraced(function* (
   const exchange = yield* CertificateExchange.make({
     fqcn,
     credentials,
+    onRefused: makeRefusals(fqcn).count,
     request: (target, pieces) =>
       core.request(target, CellMessage.keyExchangeAddress, { encoded: { encoding: "fobs", pieces }, timeout })
   })
