@@ -59,14 +59,11 @@ const byteLength = (shape: ReadonlyArray<number>, itemSize: number): number | un
 
 // --- encoding ---
 
+/** `undefined` for text with a character that latin-1 lacks. */
 const encodeLatin1 = (text: string): Uint8Array | undefined => {
-  const bytes = new Uint8Array(text.length)
-  for (let i = 0; i < text.length; i++) {
-    const code = text.charCodeAt(i)
-    if (code > 0xff) return undefined
-    bytes[i] = code
-  }
-  return bytes
+  const bytes = Buffer.from(text, "utf8")
+  if (bytes.length === text.length) return bytes // as nearly always: ASCII
+  return /[^\0-\xff]/.test(text) ? undefined : Buffer.from(text, "latin1")
 }
 
 const shapeText = (shape: ReadonlyArray<number>): string =>
@@ -132,11 +129,8 @@ export const encode = (array: NdArray): Result.Result<readonly [header: Uint8Arr
 
 // --- decoding ---
 
-const decodeLatin1 = (bytes: Uint8Array): string => {
-  const parts: Array<string> = []
-  for (const byte of bytes) parts.push(String.fromCharCode(byte))
-  return parts.join("")
-}
+const decodeLatin1 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("latin1")
 
 const decodeUtf8 = (bytes: Uint8Array): string | undefined =>
   Result.getOrUndefined(Result.try(() => new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes)))
@@ -160,7 +154,8 @@ const readText = (bytes: Uint8Array): Result.Result<readonly [text: string, data
   const raw = bytes.subarray(prefix, prefix + length)
   const text = version === 3 ? decodeUtf8(raw) : decodeLatin1(raw)
   if (text === undefined) return Result.fail(malformed(prefix, "its header is not utf-8"))
-  if (countCharacters(text) > maxHeaderCharacters) return Result.fail(malformed(8, tooLong))
+  if (text.length > maxHeaderCharacters && countCharacters(text) > maxHeaderCharacters)
+    return Result.fail(malformed(8, tooLong))
   return Result.succeed([text, prefix + length])
 }
 

@@ -54,7 +54,7 @@ const maps: ReadonlyArray<readonly [string, Record<string, unknown>]> = [
   ]
 ]
 
-const turns = 61
+const turns = 31
 const turnMs = 12
 
 /** Milliseconds of CPU that this thread took: what other processes do does not count. */

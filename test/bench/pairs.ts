@@ -1,7 +1,7 @@
 /** A service and its trainers as processes of their own over a shared folder: how long rounds take, and how much memory. */
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
-import { inline, memory, python, type Running, start, startOurs, withFolder, writeProfile } from "./processes.ts"
+import { memory, python, type Running, start, startOurs, withFolder, writeProfile } from "./processes.ts"
 
 /** A model of float32 arrays that are all of one length. */
 export interface ModelSize {
@@ -37,16 +37,10 @@ const startService = (
   return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine)
 }
 
-/** Python as it is out of the box among its own; to our service it sends arrays inline. */
-const startTrainer = (side: Side, profile: string, addend: number, service: Side): Running =>
+const startTrainer = (side: Side, profile: string, addend: number): Running =>
   side === "ours"
     ? startOurs("trainer.ts", [profile, String(addend)])
-    : start(
-        python ?? "",
-        [join(peers, "../../bench/peers/echo_np.py"), profile],
-        undefined,
-        service === "ours" ? inline : {}
-      )
+    : start(python ?? "", [join(import.meta.dirname, "peers/echo_np.py"), profile])
 
 /** Milliseconds of a round, as either service tells it. */
 const duration = (event: Record<string, unknown>): number => {
@@ -71,7 +65,7 @@ export const runPair = (service: Side, trainer: Side, size: ModelSize, trainers 
     for (let n = 0; n < trainers; n++) {
       const profile = join(folder, `profile_${n}.json`)
       writeProfile(profile, `trainer_${n}`, shared)
-      all.push(startTrainer(trainer, profile, trainers === 1 ? 0 : n + 1, service))
+      all.push(startTrainer(trainer, profile, trainers === 1 ? 0 : n + 1))
     }
     try {
       const [first, ...others] = all.map(({ ended }) => ended)

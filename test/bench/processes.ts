@@ -10,9 +10,6 @@ const venv = join(root, ".interop/venv/bin/python")
 /** The interpreter with the released `nvflare`, which `npm run test:interop` installs; `undefined` without one. */
 export const python = existsSync(venv) ? venv : undefined
 
-/** Sends arrays inline, as long as one side does not fetch them. */
-export const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0" }
-
 export interface Running {
   readonly process: ChildProcess
   readonly ended: Promise<void>
@@ -22,12 +19,10 @@ export interface Running {
 export const start = (
   file: string,
   args: ReadonlyArray<string>,
-  onLine: (event: Record<string, unknown>) => void = () => {},
-  env: Record<string, string> = {}
+  onLine: (event: Record<string, unknown>) => void = () => {}
 ): Running => {
   const child = spawn(file, args, {
     cwd: root,
-    env: { ...process.env, ...env },
     stdio: ["ignore", "pipe", "pipe", "ipc"]
   })
   let rest = ""
