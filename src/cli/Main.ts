@@ -5,6 +5,7 @@
  */
 import { Cause, Console, Effect, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag } from "effect/cli"
+import * as Certs from "./Certs.ts"
 import * as Dump from "./Dump.ts"
 import { Failure } from "./internal/Failure.ts"
 import { layerLogger, type Screen } from "./internal/Screen.ts"
@@ -15,7 +16,7 @@ import * as Serve from "./Serve.ts"
 
 const command = Command.make("fl-attach").pipe(
   Command.withDescription("Federated learning with trainers that others started, by NVFlare's Client API Attach"),
-  Command.withSubcommands([Serve.command, Probe.command, Parent.command, Dump.command])
+  Command.withSubcommands([Serve.command, Probe.command, Parent.command, Dump.command, Certs.command])
 )
 
 const globalFlags = CliConfig.layer({

@@ -14,7 +14,7 @@ import * as Rounds from "../service/Rounds.ts"
 import * as EventLog from "./internal/EventLog.ts"
 import { failed, toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
-import { certs, connectionSecurity } from "./internal/networkFlags.ts"
+import { certs, connectionSecurity, secure } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { makeServeView, plural, type ServeView } from "./internal/ServeView.ts"
 import { checkServe, type ServeOptions, type ServePlace } from "./internal/serveCheck.ts"
@@ -39,6 +39,7 @@ const flags = {
   connectTimeout: Flags.duration("connect-timeout", "How long to wait for the client parent (30s)").pipe(Flag.optional),
   certs,
   connectionSecurity,
+  secure,
   model: Flag.String("model").pipe(Flag.withMetavar("in.npz"), Flag.withDescription("The model to start from")),
   rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run")),
   out: Flag.String("out").pipe(Flag.withMetavar("out.npz"), Flag.withDescription("Where the trained model goes")),

@@ -28,7 +28,7 @@ const configuration: ReadonlySet<string> = new Set([
   "BadConfig",
   "CellMisconfigured",
   "WrongParent",
-  "ProtectionUnsupported"
+  "CredentialsError"
 ])
 
 /** What a person is told of an error of the floors below, and the exit code it means. */

@@ -17,6 +17,13 @@ export const connectionSecurity = Flag.Literals("connection-security", ["clear",
   Flag.optional
 )
 
+export const secure = Flag.Boolean("secure").pipe(
+  Flag.withDefault(false),
+  Flag.withDescription(
+    "Protect messages from end to end, as trainers with secure_mode in their profiles want; needs --certs"
+  )
+)
+
 export interface NetworkOptions {
   readonly certs: Option.Option<string>
   readonly connectionSecurity: Option.Option<"clear" | "mtls">

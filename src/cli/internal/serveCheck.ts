@@ -17,6 +17,7 @@ export interface ServeOptions extends NetworkOptions {
   readonly sharedDir: Option.Option<string>
   readonly parent: Option.Option<string>
   readonly connectTimeout: Option.Option<Duration.Duration>
+  readonly secure: boolean
   readonly model: string
   readonly rounds: number
   readonly out: string
@@ -37,7 +38,7 @@ export type ServePlace =
   | {
       readonly _tag: "Parent"
       readonly where: string
-      readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout">
+      readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout" | "secure">
     }
 
 /** The settings of a backend by the flags that set them. */
@@ -106,7 +107,8 @@ const checkShared = Effect.fnUntraced(function* (given: string) {
 const networkFlags = (options: ServeOptions): ReadonlyArray<string> => [
   ...(Option.isSome(options.certs) ? ["--certs"] : []),
   ...(Option.isSome(options.connectionSecurity) ? ["--connection-security"] : []),
-  ...(Option.isSome(options.connectTimeout) ? ["--connect-timeout"] : [])
+  ...(Option.isSome(options.connectTimeout) ? ["--connect-timeout"] : []),
+  ...(options.secure ? ["--secure"] : [])
 ]
 
 const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
@@ -115,11 +117,14 @@ const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
     return yield* wrongUsage("give exactly one of --shared-dir and --parent: where service and trainers meet")
   }
   if (Option.isSome(parent)) {
+    if (options.secure && Option.isNone(options.certs)) {
+      return yield* wrongUsage("--secure needs --certs: the folder with the site's certificate and key")
+    }
     const bound = Option.isSome(connectTimeout) ? { connectTimeout: connectTimeout.value } : {}
     const place: ServePlace = {
       _tag: "Parent",
       where: parent.value,
-      more: { resources: resourcesOf(options), ...bound }
+      more: { resources: resourcesOf(options), secure: options.secure, ...bound }
     }
     return place
   }

@@ -31,10 +31,10 @@ export const shieldOf = Effect.fnUntraced(function* (
   if (caCert === undefined) {
     const message =
       "ca_cert is missing: a protected trainer needs the project's root certificate, and its own beside it"
-    return yield* trainerError(new RouteFailed({ kind: "missing", message }))
+    return yield* trainerError(new RouteFailed({ kind: "CredentialsError", message }))
   }
   const credentials = yield* CellCredentials.watch({ caCert }, { rules }).pipe(
-    Effect.mapError(({ message, problem }) => trainerError(new RouteFailed({ kind: problem, message })))
+    Effect.mapError(({ _tag, message }) => trainerError(new RouteFailed({ kind: _tag, message })))
   )
   return { cell: { credentials, verify }, resources }
 })
