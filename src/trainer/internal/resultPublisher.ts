@@ -26,6 +26,8 @@ const statusTimeout = Duration.seconds(2)
 const attemptLimit = 2
 /** How often the CJ is asked about a result that it may be fetching. */
 const ambiguousPause = Duration.millis(250)
+/** An accepted result that nobody asks about for so long is fetched, though its confirmation got lost. */
+const confirmGrace = Duration.seconds(10)
 const settleTimeout = Duration.seconds(30)
 const settleTries = 3
 const settlePause = Duration.millis(100)
@@ -193,6 +195,18 @@ const resolve = Effect.fnUntraced(function* (
   return yield* Effect.raceFirst(found, known)
 })
 
+/**
+ * What became of an accepted attempt, or `None` when nothing was asked for a while: the confirmation is one message
+ * without an answer, and a CJ accepts what it has fetched (section 1).
+ */
+const confirmed = Effect.fnUntraced(function* (offer: Offer) {
+  while (true) {
+    const served = yield* offer.served
+    const outcome = yield* Effect.timeoutOption(offer.outcome, confirmGrace)
+    if (Option.isSome(outcome) || (yield* offer.served) === served) return outcome
+  }
+})
+
 const notFetched = (taskName: string, cj: string, reason: string) =>
   trainerError(
     new ResultNotFetched({
@@ -204,8 +218,8 @@ const notFetched = (taskName: string, cj: string, reason: string) =>
 
 /**
  * Sends the result until the CJ has accepted it: twice at most, asking for its status after an answer that got lost.
- * Then answers an effect that waits until the CJ has fetched the accepted attempt, and fails with `ResultNotFetched`, or
- * the session's end; the other attempt is taken back. What is on offer is so until the Scope closes.
+ * Then answers an effect that waits until the CJ has confirmed the arrays of the accepted attempt, or asks for nothing more,
+ * and fails with `ResultNotFetched`, or the session's end; the other attempt is taken back. What is on offer is so until the Scope closes.
  *
  * Fails with `ResultRejected`, `ResultUncertain`, `InvalidModel`, or the session's end.
  */
@@ -239,8 +253,13 @@ export const publish = Effect.fn("ResultPublisher.publish")(function* (
   yield* Effect.forEach(attempts, (each) => (each === attempt ? Effect.void : each.remove), { discard: true })
   yield* touch(state)
   if (!(yield* attempt.offer.hasTransfers)) return Effect.void
-  return Effect.flatMap(Effect.raceFirst(attempt.offer.outcome, ended), ({ reason, status }) =>
-    status === "completed" ? Effect.void : Effect.fail(notFetched(taskName, binding.cjFqcn, reason))
+  return Effect.flatMap(
+    Effect.raceFirst(confirmed(attempt.offer), ended),
+    Option.match({
+      onNone: () => Effect.logDebug(`${binding.cjFqcn} did not confirm the arrays of a result that it accepted`),
+      onSome: ({ reason, status }) =>
+        status === "completed" ? Effect.void : Effect.fail(notFetched(taskName, binding.cjFqcn, reason))
+    })
   )
 })
 
@@ -275,6 +294,6 @@ export const settle = Effect.fn("ResultPublisher.settle")(function* (
   )
   if (yield* Effect.raceFirst(settled, Effect.as(givenUp, false))) return
   yield* Effect.logWarning(
-    `${binding.cjFqcn} did not confirm that the result of task ${taskId} is settled; it is accepted, so this goes on`
-  )
+    `${binding.cjFqcn} did not confirm that the result is settled; it is accepted, so this goes on`
+  ).pipe(Effect.annotateLogs("task_id", taskId))
 })
