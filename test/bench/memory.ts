@@ -10,13 +10,14 @@ const settled = 5
 const inMebi = (bytes: number | undefined): string => ((bytes ?? 0) / mebi).toFixed(0)
 
 const rowsOf = async (trainers: number, factor: number): Promise<ReadonlyArray<ReadonlyArray<string>>> => {
-  const { peaks } = await runPair("ours", "ours", size, trainers)
   const bound = factor * size.bytes + 256 * mebi
+  const { peaks } = await runPair("ours", "ours", size, trainers, 2 * bound)
+  const isWhole = peaks.length === size.rounds
   return ["service", ...Array.from({ length: trainers }, (_, n) => `trainer ${n + 1}`)].map((name, n) => [
     trainers === 1 ? "echo" : "FedAvg, two trainers",
     name,
     inMebi(peaks[settled - 1]?.[n]),
-    inMebi(peaks.at(-1)?.[n]),
+    isWhole ? inMebi(peaks.at(-1)?.[n]) : `${inMebi(peaks.at(-1)?.[n])} (stopped after round ${peaks.length})`,
     inMebi(bound)
   ])
 }

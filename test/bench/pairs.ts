@@ -48,18 +48,31 @@ const duration = (event: Record<string, unknown>): number => {
   return typeof event.ms === "number" ? event.ms : Number(event.secs) * 1000
 }
 
-/** Runs all rounds of a model size between one service and its trainers, which echo (or add, when there are more). */
-export const runPair = (service: Side, trainer: Side, size: ModelSize, trainers = 1): Promise<RoundRun> =>
+/**
+ * Runs all rounds of a model size between one service and its trainers, which echo (or add, when there are more). A
+ * process that takes more than `maxBytes` of memory ends the run early.
+ */
+export const runPair = (
+  service: Side,
+  trainer: Side,
+  size: ModelSize,
+  trainers = 1,
+  maxBytes = Number.POSITIVE_INFINITY
+): Promise<RoundRun> =>
   withFolder(async (folder) => {
     const shared = join(folder, "shared")
     mkdirSync(shared, { mode: 0o700 })
     const rounds: Array<number> = []
     const peaks: Array<ReadonlyArray<number>> = []
     const all: Array<Running> = []
+    let isTooLarge = false
     const onLine = (event: Record<string, unknown>) => {
-      if (event.event !== "round") return
+      if (event.event !== "round" || isTooLarge) return
       rounds.push(duration(event))
-      peaks.push(all.map((running) => memory(running, "VmHWM")))
+      const now = all.map((running) => memory(running, "VmHWM"))
+      peaks.push(now)
+      isTooLarge = Math.max(...now) > maxBytes
+      if (isTooLarge) for (const { process } of all) process.kill("SIGKILL")
     }
     all.push(startService(service, shared, size, trainers, onLine))
     for (let n = 0; n < trainers; n++) {
@@ -74,6 +87,6 @@ export const runPair = (service: Side, trainer: Side, size: ModelSize, trainers 
     } finally {
       for (const { process } of all) if (process.exitCode === null) process.kill("SIGKILL")
     }
-    if (rounds.length !== size.rounds) throw new Error(`${rounds.length} of ${size.rounds} rounds ran`)
+    if (rounds.length !== size.rounds && !isTooLarge) throw new Error(`${rounds.length} of ${size.rounds} rounds ran`)
     return { rounds, peaks }
   })
