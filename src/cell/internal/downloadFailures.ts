@@ -3,7 +3,7 @@ import { Tuple } from "../../fobs/Values.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
 
 /** What the parent of a source that died says about it. */
-export interface Notice {
+interface Notice {
   readonly source: string
   readonly refIds: ReadonlySet<string>
   readonly reason: string
