@@ -7,7 +7,7 @@
  */
 import { createPrivateKey, createPublicKey, type KeyObject } from "node:crypto"
 import * as NodeFs from "node:fs/promises"
-import { Clock, type Duration, Effect, Result, type Scope } from "effect"
+import { Clock, type Duration, Effect, Metric, Result, type Scope } from "effect"
 import * as CertificateChain from "../identity/CertificateChain.ts"
 import type { CertificateError } from "../identity/CertificateError.ts"
 import type { IdentityRules } from "../identity/CertificateIdentity.ts"
@@ -75,12 +75,23 @@ const warnOfOpenKey = (path: string): Effect.Effect<void> =>
 const day = 86_400_000
 const warnDays = 30
 
-const warnOfExpiry = (path: string, notAfter: number, now: number): Effect.Effect<void> => {
-  const days = Math.floor((notAfter - now) / day)
-  return days > warnDays
+const secondsLeft = Metric.gauge("fl_attach_certificate_seconds_left", {
+  description: "How long a cell's own certificate and its issuers still hold"
+})
+
+const daysLeft = ({ checked }: OwnCertificate): Effect.Effect<number> =>
+  Effect.flatMap(Clock.currentTimeMillis, (now) => {
+    const left = checked.notAfter - now
+    const gauge = Metric.withAttributes(secondsLeft, { common_name: checked.commonName ?? "" })
+    return Effect.as(Metric.update(gauge, Math.floor(left / 1000)), Math.floor(left / day))
+  })
+
+const warnOfExpiry = ({ checked }: OwnCertificate, days: number): Effect.Effect<void> =>
+  days > warnDays
     ? Effect.void
-    : Effect.logWarning(`${path}, or its issuer, expires in ${days} days: renew it before then`)
-}
+    : Effect.logWarning(
+        `the certificate of ${checked.commonName}, or its issuer, expires in ${days} days: renew it before then`
+      )
 
 const problems = { pem: "invalid", chain: "foreign", validity: "expired", key: "invalid", name: "invalid" } as const
 
@@ -98,16 +109,9 @@ const named = (setting: string, path: string | undefined): Effect.Effect<string,
     ? Effect.fail(failure(setting, "", "missing", "nothing names it, and it does not lie beside rootCA.pem"))
     : Effect.succeed(path)
 
-/**
- * Reads and checks the certificate by which a cell protects messages: `server.crt` with its key where they lie beside
- * `caCert`, or else `client.crt`. A key that others can read, and a certificate that soon expires, are warnings.
- *
- * @category constructors
- * @since 0.1.0
- */
-export const load = Effect.fn("CellCredentials.load")(function* (
+const readAll = Effect.fnUntraced(function* (
   given: CredentialFiles
-): Effect.fn.Return<OwnCertificate, CredentialsError> {
+): Effect.fn.Return<{ readonly own: OwnCertificate; readonly keyPath: string }, CredentialsError> {
   const files = yield* discover(given)
   const caPath = yield* named("ca_cert", files.caCert)
   const { cert, key, side } = choose(files)
@@ -133,11 +137,24 @@ export const load = Effect.fn("CellCredentials.load")(function* (
           `${keyPath} is not the key of ${certPath}: use the pair that was issued together`
         )
     ),
-    Effect.tap(() => warnOfOpenKey(keyPath)),
-    Effect.tap(({ checked }) =>
-      Effect.flatMap(Clock.currentTimeMillis, (now) => warnOfExpiry(certPath, checked.notAfter, now))
-    )
+    Effect.map((own) => ({ own, keyPath }))
   )
+})
+
+/**
+ * Reads and checks the certificate by which a cell protects messages: `server.crt` with its key where they lie beside
+ * `caCert`, or else `client.crt`. A key that others can read, and a certificate that soon expires, are warnings.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const load = Effect.fn("CellCredentials.load")(function* (
+  files: CredentialFiles
+): Effect.fn.Return<OwnCertificate, CredentialsError> {
+  const { keyPath, own } = yield* readAll(files)
+  yield* warnOfOpenKey(keyPath)
+  yield* warnOfExpiry(own, yield* daysLeft(own))
+  return own
 })
 
 const isPair = (privateKey: KeyObject, publicKey: KeyObject): boolean => createPublicKey(privateKey).equals(publicKey)
@@ -169,15 +186,20 @@ export const watch = Effect.fn("CellCredentials.watch")(function* (
   options: { readonly rules?: IdentityRules; readonly interval?: Duration.Input } = {}
 ): Effect.fn.Return<CellCredentials, CredentialsError, Scope.Scope> {
   let current = yield* load(files)
+  let warned = yield* daysLeft(current)
   const { interval = "1 minute", rules } = options
-  const look = load(files).pipe(
-    Effect.flatMap((next) => {
-      if (next.checked.fingerprint === current.checked.fingerprint) return Effect.void
-      current = next
-      return Effect.logInfo(`the certificate of ${next.checked.commonName} was renewed`)
-    }),
-    Effect.catch((error) => Effect.logWarning(`the certificates stay as they were: ${error.message}`))
-  )
+  const look = Effect.gen(function* () {
+    const { own } = yield* readAll(files)
+    const isNew = own.checked.fingerprint !== current.checked.fingerprint
+    if (isNew) {
+      current = yield* load(files)
+      yield* Effect.logInfo(`the certificate of ${current.checked.commonName} was renewed`)
+    }
+    const days = yield* daysLeft(current)
+    // Once a day.
+    if (!isNew && days < warned) yield* warnOfExpiry(current, days)
+    warned = days
+  }).pipe(Effect.catch((error) => Effect.logWarning(`the certificates stay as they were: ${error.message}`)))
   yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))
   return { current: () => current, ...(rules === undefined ? {} : { rules }) }
 })
