@@ -134,7 +134,7 @@ describe("rounds of federated averaging", () => {
       yield* TestClock.adjust("1 second")
       for (const trainer of trainers) {
         const error = yield* Effect.flip(Fiber.join(trainer))
-        assert.include(String(error), 'session aborted by site-1.job-1: task "train" aborted')
+        assert.include(String(error), "session aborted by site-1.job-1: task 'train' aborted")
       }
     }).pipe(Effect.provide(layerFleet))
   )
