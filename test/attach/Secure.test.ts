@@ -134,6 +134,7 @@ describe("secure mode, from the profile to the result", () => {
           const data = yield* Effect.fromResult(ModelExchange.toShareable(model([1])))
           const failed = yield* Effect.flip(backend.execute({ name: "train", data }))
           assert.strictEqual(failed.reason._tag, "AttachTimeout")
+          assert.match(failed.message, isServiceSecure ? /has no certificate/ : /authentication_error/)
           const states = yield* Stream.runCollect(Stream.take(backend.sessionChanges, 1))
           assert.notInclude(
             states.map(({ _tag }) => _tag),

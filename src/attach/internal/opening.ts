@@ -1,6 +1,7 @@
 /** Offering a session until the trainer accepts it. Source: docs/wire/attach.md, sections 3.1 and 6.1. */
-import { Clock, Duration, Effect, Option } from "effect"
+import { Clock, Duration, Effect, Option, Result } from "effect"
 import type { CellReply } from "../../cell/Cell.ts"
+import type { CellError } from "../../cell/CellError.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import { AttachTimeout, attachError, SessionRejected } from "../AttachError.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
@@ -51,7 +52,7 @@ const offer = ({ cell, config, secure, trainer }: SessionContext, body: Readonly
       optional: true,
       timeout: config.controlTimeout
     })
-    .pipe(Effect.option)
+    .pipe(Effect.result)
 
 /** What an answer to SESSION_OPEN means. `Waiting`: none that counts, offer again. */
 type Verdict =
@@ -62,9 +63,17 @@ type Verdict =
 const refused = (reason: string): Verdict => ({ _tag: "Refused", reason })
 const waiting = (reason: string): Verdict => ({ _tag: "Waiting", reason })
 
-const judge = (context: SessionContext, session: AttachSession, reply: Option.Option<CellReply>): Verdict => {
-  if (Option.isNone(reply)) return waiting("nobody answers")
-  const { error, payload, returnCode } = reply.value
+/** Protection that can't be had is no silence of the trainer: it is there, and something is to be set right. */
+const unanswered = ({ message, reason }: CellError): string =>
+  reason._tag === "ProtectionFailed" || reason._tag === "CellMisconfigured" ? message : "nobody answers"
+
+const judge = (
+  context: SessionContext,
+  session: AttachSession,
+  reply: Result.Result<CellReply, CellError>
+): Verdict => {
+  if (Result.isFailure(reply)) return waiting(unanswered(reply.failure))
+  const { error, payload, returnCode } = reply.success
   if (returnCode !== "ok") return waiting(`it answered ${returnCode}: ${error ?? "no text"}`)
   const body = ClientApi.read(ClientApi.Body.sessionReply)(payload)
   if (Option.isNone(body)) return refused("its answer is no session reply")
