@@ -1,8 +1,9 @@
 /** The test PKI, unpacked into a temporary folder: no key lies open in the repository. */
-import { execFileSync } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { gunzipSync } from "node:zlib"
+import { unpack } from "./transport/pki.ts"
 
 const fixtures = new URL("fixtures/security/", import.meta.url)
 
@@ -12,6 +13,6 @@ export const securityVectors = (name: string) => JSON.parse(readFileSync(new URL
 export const unpackPki = (): string => {
   const folder = mkdtempSync(join(tmpdir(), "fl-attach-pki-"))
   process.once("exit", () => rmSync(folder, { recursive: true, force: true }))
-  execFileSync("tar", ["-xzf", new URL("pki.tar.gz", fixtures).pathname, "-C", folder])
+  unpack(gunzipSync(readFileSync(new URL("pki.tar.gz", fixtures))), folder)
   return folder
 }

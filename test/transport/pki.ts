@@ -11,7 +11,7 @@ const textAt = (bytes: Buffer, from: number, size: number): string =>
   bytes.toString("latin1", from, from + size).replace(/\0.*$/s, "")
 
 /** Plain files of a tar archive; nothing else is in ours. */
-const unpack = (archive: Buffer, into: string): void => {
+export const unpack = (archive: Buffer, into: string): void => {
   let at = 0
   while (at + block <= archive.length) {
     const name = textAt(archive, at, 100)
