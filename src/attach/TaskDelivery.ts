@@ -21,6 +21,9 @@ type Attempt =
   | { readonly _tag: "Refused"; readonly error: AttachError }
   | { readonly _tag: "Again"; readonly reason: string; readonly undecodable: boolean }
 
+/** After a lost connection, an answer that was sent before, or a sign of work, is waited for so long. */
+const lostGrace = Duration.seconds(5)
+
 const delivered: Attempt = { _tag: "Delivered" }
 const again = (reason: string, undecodable = false): Attempt => ({ _tag: "Again", reason, undecodable })
 
@@ -107,6 +110,10 @@ const send = Effect.fnUntraced(function* (
     served = now
     return isMore
   })
+  // A connection that ends may take the task with it: unless the trainer is seen at work afterwards, it is sent again.
+  const whenLost = Effect.flatMap(offer.served, (before) =>
+    Effect.map(Effect.delay(offer.served, lostGrace), (now) => now > before)
+  )
   return yield* cell
     .request(
       trainer.trainerFqcn,
@@ -119,7 +126,15 @@ const send = Effect.fnUntraced(function* (
         task_name: task.name,
         model: task.data
       }),
-      { timeout, secure, references: offer.references, ...(config.deliveryProgress ? { extend: hasMoved } : {}) }
+      {
+        timeout,
+        secure,
+        // A client parent between then tells at once when the trainer is not connected there.
+        optional: !context.direct,
+        references: offer.references,
+        whenLost,
+        ...(config.deliveryProgress ? { extend: hasMoved } : {})
+      }
     )
     .pipe(
       Effect.match({

@@ -114,6 +114,12 @@ export interface RequestOptions {
   readonly secure?: boolean
   /** Asked each time `timeout` passes while the peer is at work: `true` allows another `timeout`. */
   readonly extend?: Effect.Effect<boolean>
+  /**
+   * Asked when the connection towards the target ends before the answer has begun, since both may be lost with it:
+   * `true` waits on, for what comes by the next connection, `false` fails with `TargetUnreachable`. Without it the wait
+   * goes on, as the reference's. Streamed requests only.
+   */
+  readonly whenLost?: Effect.Effect<boolean>
   /** The application's own headers; those of the cell win. */
   readonly headers?: Headers
   /** Takes arrays out of the payload while it is encoded; a new one for each attempt. */

@@ -111,6 +111,8 @@ export interface CoreCell {
   readonly peerChanges: Stream.Stream<PeerChange>
   /** Sends a one-way message; ends when its connection has taken it. */
   readonly post: Courier["post"]
+  /** Fails when the connection by which `target` is reached now is over; without one it never ends. */
+  readonly lost: Courier["lost"]
   /** Asks and waits for the reply, or the return, not decoded yet. */
   readonly request: (
     target: string,
@@ -411,6 +413,7 @@ export const make = Effect.fnUntraced(function* (
     peers: peers.status,
     peerChanges: peers.changes,
     post: courier.post,
+    lost: courier.lost,
     request,
     handle: handlers.add,
     guard: guard.add,

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect } from "effect"
 import * as MemoryNetwork from "../../src/testing/MemoryNetwork.ts"
-import { backends, moving, service, startParent, startTrainer, task, valuesOf } from "./support.ts"
+import { moving, startParent, startService, startTrainer, task, valuesOf } from "./support.ts"
 
 describe("services and trainers below one parent", () => {
   it.effect("two services, two trainers each, rounds at once: each gets its own results", () =>
@@ -12,18 +12,13 @@ describe("services and trainers below one parent", () => {
         { job: "job-2", ids: ["c", "d"] }
       ]
       for (const [index, id] of ["a", "b", "c", "d"].entries()) yield* startTrainer(id, index + 1)
-      const all: Array<{ readonly id: string; readonly backend: Effect.Success<ReturnType<typeof backends>>[number] }> =
-        []
-      for (const { ids, job } of jobs) {
-        const context = yield* Layer.build(service(job))
-        const made = yield* backends(ids).pipe(Effect.provide(context))
-        for (const backend of made) all.push({ id: backend.attachId, backend })
-      }
+      const services = yield* Effect.forEach(jobs, startService)
+      const all = services.flatMap(({ backends }) => backends)
       for (let round = 0; round < 3; round += 1) {
         const results = yield* moving(
           Effect.forEach(
             all,
-            ({ backend }) => Effect.flatMap(task(round, [round, 0.5]), backend.execute).pipe(Effect.flatMap(valuesOf)),
+            (backend) => Effect.flatMap(task(round, [round, 0.5]), backend.execute).pipe(Effect.flatMap(valuesOf)),
             { concurrency: "unbounded" }
           )
         )

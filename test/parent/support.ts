@@ -1,4 +1,4 @@
-import { Effect, Exit, Fiber, Layer, Result, Scope, Stream } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, Result, Scope, Stream } from "effect"
 import { TestClock } from "effect/testing"
 import * as AttachBackend from "../../src/attach/AttachBackend.ts"
 import type { AttachOptions } from "../../src/attach/AttachConfig.ts"
@@ -64,16 +64,31 @@ export const startParent = Effect.fnUntraced(function* (
   return { ...parent, stop }
 })
 
-/** A cell of a service that is a child of the parent, and what it needs for backends. */
-export const service = (job: string, site = "site-1", options: Partial<AttachRoute.ClientParentOptions> = {}) =>
-  AttachRoute.layerClientParent({ url, ...options }).pipe(
+class Backends extends Context.Service<Backends, ReadonlyArray<AttachBackend.AttachBackend["Service"]>>()(
+  "test/parent/Backends"
+) {}
+
+export interface ServiceOptions extends Omit<AttachOptions, "attachId"> {
+  readonly job: string
+  readonly ids: ReadonlyArray<string>
+  readonly site?: string
+  readonly route?: Partial<AttachRoute.ClientParentOptions>
+}
+
+/** A service below the parent, with a backend for each id; its closing moves the clock. */
+export const startService = Effect.fnUntraced(function* (options: ServiceOptions) {
+  const { ids, job, route, site = "site-1", ...attach } = options
+  const layer = Layer.effect(
+    Backends,
+    Effect.forEach(ids, (attachId) => AttachBackend.make({ attachId, ...attach }))
+  ).pipe(
+    Layer.provideMerge(AttachRoute.layerClientParent({ url, ...route })),
     Layer.provideMerge(Cell.layer({ fqcn: `${site}.${job}` })),
     movingClock
   )
-
-/** Backends of one cell, one for each trainer. */
-export const backends = (ids: ReadonlyArray<string>, options: Omit<AttachOptions, "attachId"> = {}) =>
-  Effect.forEach(ids, (attachId) => AttachBackend.make({ attachId, ...options }))
+  const context = yield* Layer.build(layer)
+  return { backends: Context.get(context, Backends), cell: Context.get(context, Cell) }
+})
 
 export const startTrainer = (attachId: string, by: number, siteName = "site-1") =>
   TestTrainer.start({ attachId, siteName, connectUrl: url }, adding(by))

@@ -94,7 +94,7 @@ export const makeEngine = Effect.fnUntraced(function* (
   if (options.credentials !== undefined) {
     hooks.protection = yield* makeProtection(core, random, options.credentials, options.protection ?? {})
   }
-  const streamed = yield* makeStreamedRequests(fqcn, streams, payloads, random, owed)
+  const streamed = yield* makeStreamedRequests(core, streams, payloads, random, owed)
 
   const isPlain = (address: Address, mode: RequestOptions["mode"]) =>
     mode === undefined ? plainChannels.has(address.channel) : mode === "plain"
@@ -106,12 +106,13 @@ export const makeEngine = Effect.fnUntraced(function* (
     request: RequestOptions & { readonly maxReplySize?: () => number }
   ) {
     const encoded = yield* payloads.encode(address.topic, payload, request.references)
-    const { extend, headers, maxReplySize, optional = false, secure = false } = request
+    const { extend, headers, maxReplySize, optional = false, secure = false, whenLost } = request
     const timeout = Duration.fromInputUnsafe(request.timeout)
     const shared = {
       encoded,
       timeout,
       extend,
+      whenLost,
       optional,
       secure,
       maxReplySize,

@@ -1,4 +1,4 @@
-import { Clock, Effect, Result } from "effect"
+import { Clock, Deferred, Effect, Result } from "effect"
 import * as Msgpack from "../../fobs/Msgpack.ts"
 import { Float } from "../../fobs/Values.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
@@ -50,6 +50,11 @@ export interface CourierOptions {
 export interface Courier {
   /** Sends a request, or a one-way message, by the routes there are. */
   readonly post: (target: string, address: Address, post: Post) => Effect.Effect<void, CellError>
+  /**
+   * Fails when the connection by which `target` is reached now is over: whoever waits for an answer from there waits in
+   * vain, or may ask again. Without a connection it never ends.
+   */
+  readonly lost: (target: string) => Effect.Effect<never, CellError>
   /** Sends one to a peer by its own connection. */
   readonly postTo: (peer: Peer, address: Address, post: Post) => Effect.Effect<void, CellError>
   /** Answers on the connection that a message came by; `own` are the headers of a reply or return beside the usual. */
@@ -174,6 +179,18 @@ export const makeCourier = (options: CourierOptions): Courier => {
         : ship(peer, target, requestHeaders(address, post), post.encoded)
     })
 
+  const lost: Courier["lost"] = (target) =>
+    Effect.suspend(() => {
+      const hop = nextHop(fqcn, target, peers.has)
+      const peer = hop === undefined ? undefined : peers.get(hop)
+      return peer === undefined
+        ? Effect.never
+        : Effect.andThen(
+            Deferred.await(peer.gone),
+            Effect.fail(unreachable(target, `the connection to ${peer.name} ended before ${target} had answered`))
+          )
+    })
+
   const postTo: Courier["postTo"] = (peer, address, post) =>
     ship(peer, peer.name, requestHeaders(address, post), post.encoded)
 
@@ -217,5 +234,5 @@ export const makeCourier = (options: CourierOptions): Courier => {
     )
   })
 
-  return { post, postTo, answer, forward }
+  return { post, lost, postTo, answer, forward }
 }

@@ -4,6 +4,7 @@ import type { ByteStream, IncomingStream, StreamHandler } from "../ByteStream.ts
 import type { Address, CellReply, CellRequest, Handler, Headers } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
+import type { CoreCell } from "../CoreCell.ts"
 import { readBlob } from "./blobs.ts"
 import { requestTimeout, streamFailed } from "./errors.ts"
 import type { Owed } from "./Owed.ts"
@@ -18,6 +19,7 @@ export interface StreamedRequest {
   readonly headers?: Headers | undefined
   readonly timeout: Duration.Duration
   readonly extend?: Effect.Effect<boolean> | undefined
+  readonly whenLost?: Effect.Effect<boolean> | undefined
   readonly optional?: boolean | undefined
   readonly secure?: boolean | undefined
   /** The most bytes that its reply may have, asked when the reply begins. Default: as any blob. */
@@ -34,7 +36,7 @@ export interface StreamedRequests {
   readonly send: (
     target: string,
     address: Address,
-    message: Omit<StreamedRequest, "timeout" | "extend" | "maxReplySize">
+    message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "maxReplySize">
   ) => Effect.Effect<void, CellError>
   readonly handle: (address: Address, handler: Handler, origin?: string) => Effect.Effect<void, never, Scope.Scope>
 }
@@ -65,12 +67,13 @@ const withEncoding = (headers: Headers | undefined, encoded: Encoded): Map<strin
   new Map(headers).set(streamHeader.payloadEncoding, encoded.encoding)
 
 export const makeStreamedRequests = Effect.fnUntraced(function* (
-  fqcn: string,
+  core: Pick<CoreCell, "fqcn" | "lost">,
   streams: ByteStream,
   payloads: Payloads,
   random: SecureRandom["Service"],
   owed: Owed
 ): Effect.fn.Return<StreamedRequests, never, Scope.Scope> {
+  const { fqcn } = core
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const waiters = new Map<string, Waiter>()
@@ -107,6 +110,12 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     })
   )
 
+  /** Fails when a connection to the target ends and `whenLost` does not want to wait on. */
+  const lost = (target: string, whenLost: Effect.Effect<boolean>): Effect.Effect<never, CellError> =>
+    Effect.catch(core.lost(target), (error) =>
+      Effect.flatMap(whenLost, (isAwaited) => (isAwaited ? lost(target, whenLost) : Effect.fail(error)))
+    )
+
   const exchange = Effect.fnUntraced(function* (
     requestId: string,
     waiter: Waiter,
@@ -132,12 +141,15 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
         }
       }
     })
-    yield* within(sent, { timeout, extend: undefined, lastProgress, onTimeout: onTimeout("sending") })
-    yield* within(Effect.raceFirst(Deferred.await(waiter.began), Deferred.await(waiter.reply)), {
-      timeout,
-      extend: request.extend,
-      onTimeout: onTimeout("waiting")
+    const begun = Effect.gen(function* () {
+      yield* within(sent, { timeout, extend: undefined, lastProgress, onTimeout: onTimeout("sending") })
+      yield* within(Effect.raceFirst(Deferred.await(waiter.began), Deferred.await(waiter.reply)), {
+        timeout,
+        extend: request.extend,
+        onTimeout: onTimeout("waiting")
+      })
     })
+    yield* request.whenLost === undefined ? begun : Effect.raceFirst(begun, lost(target, request.whenLost))
     return yield* within(Deferred.await(waiter.reply), {
       timeout,
       extend: request.extend,

@@ -24,6 +24,11 @@ import { linked, type TrainerState, type TrainerTask, touch } from "./state.ts"
 const readyTimeout = Duration.seconds(30)
 const statusTimeout = Duration.seconds(2)
 const attemptLimit = 2
+/** After a lost connection, an answer that was sent before, or a sign of work, is waited for so long. */
+const lostGrace = Duration.seconds(5)
+/** A CJ that can't be reached is tried again so often, with such a pause. */
+const unreachedLimit = 120
+const unreachedPause = Duration.millis(500)
 /** How often the CJ is asked about a result that it may be fetching. */
 const ambiguousPause = Duration.millis(250)
 /** An accepted result that nobody asks about for so long is fetched, though its confirmation got lost. */
@@ -53,7 +58,7 @@ interface Attempt {
 /** What is known of a result after a question; `Invalid`: it can't be put into bytes, and never left. */
 type Verdict =
   | { readonly _tag: "Accepted"; readonly attempt: Attempt }
-  | { readonly _tag: "Rejected" | "Uncertain" | "Invalid"; readonly reason: string }
+  | { readonly _tag: "Rejected" | "Uncertain" | "Invalid"; readonly reason: string; readonly isUnreached?: boolean }
 
 const rejected = (reason: string): Verdict => ({ _tag: "Rejected", reason })
 const uncertain = (reason: string): Verdict => ({ _tag: "Uncertain", reason })
@@ -86,7 +91,9 @@ const statusVerdict = (reply: CellReply, attempts: ReadonlyArray<Attempt>): Verd
 }
 
 const failedVerdict = ({ message, reason }: CellError): Verdict =>
-  reason._tag === "EncodeFailed" ? { _tag: "Invalid", reason: message } : uncertain(message)
+  reason._tag === "EncodeFailed"
+    ? { _tag: "Invalid", reason: message }
+    : { _tag: "Uncertain", reason: message, isUnreached: reason._tag === "TargetUnreachable" }
 
 /** Asks the CJ about one result, over and over with the same fields. */
 const asking = (state: TrainerState, binding: Binding, { resultId, result, task }: Publication) => {
@@ -96,15 +103,20 @@ const asking = (state: TrainerState, binding: Binding, { resultId, result, task 
 
   const ready = Effect.fn("ResultPublisher.ready")(function* (attempt: Attempt, attempts: ReadonlyArray<Attempt>) {
     const payload = ClientApi.body({ ...ids, attempt_id: attempt.id, result })
-    const { isPending, references } = attempt.offer
+    const { isPending, references, served } = attempt.offer
+    // A connection that ends may take the result with it: unless the CJ is seen at work afterwards, it is sent again.
+    const whenLost = Effect.flatMap(served, (before) =>
+      Effect.map(Effect.delay(served, lostGrace), (now) => now > before)
+    )
     // While the connection is being made anew a request would fail at once, and soon too often.
     yield* linked(state, binding).pipe(
       Stream.filter((up) => up),
       Stream.runHead,
       Effect.timeoutOption(readyTimeout)
     )
-    // The CJ answers when it has fetched the arrays, so it has more time while it may be at that.
-    const options = { timeout: readyTimeout, extend: isPending, references, secure }
+    // The CJ answers when it has fetched the arrays, so it has more time while it may be at that. Optional, so that a
+    // client parent tells at once when the CJ is not connected there.
+    const options = { timeout: readyTimeout, extend: isPending, whenLost, references, optional: true, secure }
     const reply = cell.request(binding.cjFqcn, Topic.resultReady, payload, options)
     return yield* Effect.match(reply, {
       onFailure: failedVerdict,
@@ -235,11 +247,17 @@ export const publish = Effect.fn("ResultPublisher.publish")(function* (
   const attempts: Array<Attempt> = []
   const sending = Effect.gen(function* () {
     let verdict = uncertain("not sent")
-    while (verdict._tag === "Uncertain" && attempts.length < attemptLimit) {
+    let unreached = 0
+    while (verdict._tag === "Uncertain" && attempts.length < attemptLimit + unreached) {
       const attempt = yield* makeAttempt(state, binding, newId)
       attempts.push(attempt)
       verdict = yield* ready(attempt, attempts)
       if (verdict._tag !== "Uncertain") break
+      // Connections are made anew after a while: what could not reach the CJ is no attempt. The lease bounds it, too.
+      if (verdict.isUnreached === true && unreached < unreachedLimit) {
+        unreached += 1
+        yield* Effect.sleep(unreachedPause)
+      }
       const known = yield* status(attempts)
       if (known._tag !== "Uncertain") verdict = known
     }
