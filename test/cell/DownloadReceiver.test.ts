@@ -766,6 +766,19 @@ describe("a source that lies", () => {
     )
   )
 
+  it.effect("maxItems holds over all chunks of all downloads of a message", () =>
+    clean(
+      Effect.gen(function* () {
+        const script: Script = (_, index) =>
+          answer(index < 3 ? data(index, [npz(`T${index}`, range(1))]) : eof("nonce"))
+        const fits = yield* scene(script, { downloads: { maxItems: 3 } })
+        assert.strictEqual(yield* Fiber.join(yield* fits.send), "ok")
+        const tooMany = yield* scene(script, { downloads: { maxItems: 2 } })
+        assert.match(yield* Fiber.join(yield* tooMany.send), /more than 2 arrays \(maxItems\)/)
+      })
+    )
+  )
+
   it.effect("messages about downloads don't refer to downloads", () =>
     clean(
       Effect.gen(function* () {

@@ -300,6 +300,33 @@ describe("a source", () => {
     )
   )
 
+  it.effect("only the newest nonce confirms, and only once", () =>
+    clean(
+      Effect.gen(function* () {
+        const { job, parent, trainer } = yield* family()
+        const offer = yield* make(parent.cell, [range(10)], { receivers: [job.cell.fqcn, trainer.cell.fqcn] })
+        yield* ask(job.cell, "site-1", first(offer.id))
+        const [stale, newest] = [
+          yield* ask(job.cell, "site-1", behind(offer.id, 0, 1)),
+          yield* ask(job.cell, "site-1", behind(offer.id, 0, 1))
+        ].map((reply) => field(reply, "confirm_nonce"))
+        for (const nonce of [stale, "made up", null]) {
+          yield* ask(job.cell, "site-1", confirm(offer.id, nonce, "failed"))
+        }
+        // Nor does the nonce of another receiver.
+        yield* ask(trainer.cell, "site-1", confirm(offer.id, newest, "failed"))
+        yield* ask(job.cell, "site-1", confirm(offer.id, newest))
+        yield* ask(job.cell, "site-1", confirm(offer.id, newest, "failed"))
+        assert.deepStrictEqual(
+          [...((yield* ask(job.cell, "site-1", behind(offer.id, 0, 1))).payload as Map<string, unknown>)],
+          [["status", "eof"]]
+        )
+        yield* fetchAll(trainer.cell, "site-1", offer.id)
+        assert.strictEqual((yield* offer.outcome).status, "completed")
+      })
+    )
+  )
+
   it.effect("a cancellation fails the receiver on every download of the message", () =>
     clean(
       Effect.gen(function* () {

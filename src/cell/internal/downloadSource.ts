@@ -107,7 +107,6 @@ export const makeSource = Effect.fnUntraced(function* (
     if (ref.statuses.has(receiver)) {
       return false
     }
-    ref.nonces.delete(receiver)
     ref.statuses.set(receiver, word)
     report(ref, receiver, word === "success" ? "completed" : "failed")
     return true
