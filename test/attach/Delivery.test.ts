@@ -303,6 +303,19 @@ describe("better than the reference", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("a trainer that disconnected within its lease while it took a task in has no more than that", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend(lease)
+      const trainer = yield* startTrainer({ taskReady: silence })
+      const running = yield* start(backend)
+      yield* trainer.next("taskReady")
+      yield* pass(5000)
+      yield* support.advance(trainer.stop, 1)
+      yield* pass(1010)
+      yield* reasonOf(running, "SessionLost")
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("a trainer that disconnects while it takes a task in has no more than the lease", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend(lease)

@@ -233,7 +233,7 @@ export const startTrainer = Effect.fnUntraced(function* (
 
 // ---- Tasks and what is said of them.
 
-export const model = (values: ReadonlyArray<number>, currentRound?: number) =>
+const model = (values: ReadonlyArray<number>, currentRound?: number) =>
   new FLModel({
     params: [["w", NdArray.fromTyped(Float32Array.from(values), [values.length])]],
     ...(currentRound === undefined ? {} : { currentRound })

@@ -19,6 +19,13 @@ const arrival = (context: SessionContext, wasUp: boolean) =>
     Stream.runHead
   )
 
+/** Ends when the trainer's cell is not connected. */
+export const departure = (context: SessionContext) =>
+  context.cell.connected(context.trainer.trainerFqcn).pipe(
+    Stream.filter((up) => !up),
+    Stream.runHead
+  )
+
 /**
  * The pause between two tries; it ends early when the trainer's cell connects anew, seen from the time of `wasUp`.
  */

@@ -4,6 +4,7 @@ import { sourceGrace } from "../AttachConfig.ts"
 import { type AttachError, attachError, SessionLost } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
+import { departure, isUp } from "./connection.ts"
 
 /**
  * Ends when the trainer has been disconnected for `sourceGrace` without a break. Behind a client parent its connection
@@ -55,19 +56,21 @@ const beyond = (left: bigint) => Effect.sleep(Duration.sum(Duration.nanos(left),
 
 /**
  * Ends when the lease is over. A trainer that takes a task in may be too busy to send heartbeats: it has `decodeGrace`
- * more, until TASK_READY is answered or fails, for instance since it disconnects.
+ * more, until TASK_READY is answered or fails, or it disconnects, as far as that can be seen.
  */
 const leaseOver = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
   const { decodeGrace, heartbeatTimeout } = context.config
+  const gone = context.direct ? departure(context) : Effect.never
   while (true) {
     const left = yield* leaseLeft(session, heartbeatTimeout)
     if (left >= 0n) {
       yield* beyond(left)
       continue
     }
-    const more = session.isDelivering ? left + Duration.toNanosUnsafe(decodeGrace) : -1n
+    const isBusy = session.isDelivering && (!context.direct || (yield* isUp(context)))
+    const more = isBusy ? left + Duration.toNanosUnsafe(decodeGrace) : -1n
     if (more < 0n) return
-    yield* Effect.raceFirst(beyond(more), session.deliveryOver)
+    yield* Effect.raceFirst(beyond(more), Effect.raceFirst(session.deliveryOver, gone))
   }
 })
 
