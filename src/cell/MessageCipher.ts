@@ -10,6 +10,7 @@ import {
   constants,
   createCipheriv,
   createDecipheriv,
+  createVerify,
   type KeyObject,
   privateDecrypt,
   publicEncrypt,
@@ -17,7 +18,7 @@ import {
   verify
 } from "node:crypto"
 import { Context, Effect, Layer, Result } from "effect"
-import { byteLength } from "./CellMessage.ts"
+import { byteLength, concat } from "./CellMessage.ts"
 import { CipherError } from "./CipherError.ts"
 
 /**
@@ -180,18 +181,16 @@ export const decrypt = ({ key }: ContentKey, envelope: Envelope): Result.Result<
   })
 }
 
-/** What is signed of an envelope: all but the signature. */
-const signedBytes = ({ nonce, sealed, wrapped }: Envelope): Uint8Array => {
-  const signed = new Uint8Array(signatureAt + sealed.byteLength)
-  signed[0] = version
-  signed.set(nonce, 1)
-  signed.set(wrapped, wrappedAt)
-  signed.set(sealed, signatureAt)
-  return signed
-}
+/** What is signed of an envelope, in pieces: all but the signature. */
+const signedPieces = ({ nonce, sealed, wrapped }: Envelope): ReadonlyArray<Uint8Array> => [
+  Uint8Array.of(version),
+  nonce,
+  wrapped,
+  sealed
+]
 
 type Sign = (key: KeyObject, data: Uint8Array) => Effect.Effect<Uint8Array, CipherError>
-type Verify = (key: KeyObject, data: Uint8Array, signature: Uint8Array) => Effect.Effect<boolean>
+type Verify = (key: KeyObject, data: ReadonlyArray<Uint8Array>, signature: Uint8Array) => Effect.Effect<boolean>
 
 const cantSign = (error: unknown) => refused("seal", `the own private key can't sign: ${String(error)}`)
 
@@ -200,7 +199,11 @@ const signInline: Sign = (key, data) => Effect.try({ try: () => sign("sha256", d
 const verifyInline: Verify = (key, data, signature) =>
   Effect.sync(() =>
     Result.getOrElse(
-      Result.try(() => verify("sha256", data, pssOf(key), signature)),
+      Result.try(() => {
+        const hash = createVerify("sha256")
+        for (const piece of data) hash.update(piece)
+        return hash.verify(pssOf(key), signature)
+      }),
       () => false
     )
   )
@@ -227,7 +230,7 @@ const signInPool: Sign = (key, data) =>
 
 const verifyInPool: Verify = (key, data, signature) =>
   inPool(
-    (done) => verify("sha256", data, pssOf(key), signature, done),
+    (done) => verify("sha256", concat(data), pssOf(key), signature, done),
     () => Effect.succeed(false)
   )
 
@@ -265,7 +268,7 @@ const make = (signing: Sign, verifying: Verify): Cipher => ({
     }
     return [signed.subarray(0, signatureAt), signature, signed.subarray(signatureAt)]
   }),
-  isSignedBy: (envelope, sender) => Effect.suspend(() => verifying(sender, signedBytes(envelope), envelope.signature))
+  isSignedBy: (envelope, sender) => Effect.suspend(() => verifying(sender, signedPieces(envelope), envelope.signature))
 })
 
 const inline = make(signInline, verifyInline)
