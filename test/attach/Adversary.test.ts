@@ -381,6 +381,30 @@ describe("attackers who can reach the client parent", () => {
     })
   )
 
+  for (const first of ["task", "result"] as const) {
+    it.effect(`11: certificates shown before the cells have met, the first message a ${first}`, () =>
+      Effect.gen(function* () {
+        const { attacker, codecs, job, trainer, work } = yield* makeScene()
+        const exchange = { channel: "credential_manager", topic: "key_exchange" }
+        for (const [folder, side] of [
+          ["site-1-listener", "server"],
+          ["site-1-listener", "client"],
+          ["chained", "client"]
+        ] as const) {
+          const shown = bytesOf(new Map([["cert_content", new Uint8Array(certificateOf(folder, side).certificate)]]))
+          yield* attacker.say(plain(trainerName, cj, exchange), shown)
+          yield* attacker.say(plain(cj, trainerName, exchange), shown)
+        }
+        yield* settle
+        const secure = { timeout: "10 seconds", secure: true } as const
+        if (first === "result") yield* trainer.cell.request(cj, Topic.resultReady, new Map(), secure)
+        else yield* job.cell.request(trainerName, Topic.taskReady, new Map(), secure)
+        yield* work
+        assert.isAtLeast(codecs.job.seen.length, 2)
+      })
+    )
+  }
+
   it.effect("14: another trainer opens no session", () =>
     Effect.gen(function* () {
       const { cell, parent, served, codecs, trainer } = yield* makeScene({ boundCj: undefined as never })
