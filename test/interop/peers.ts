@@ -3,6 +3,7 @@
  */
 import { type ChildProcess, spawn } from "node:child_process"
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect } from "effect"
@@ -31,7 +32,8 @@ export interface Peer {
 export const start = (file: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
   Effect.acquireRelease(
     Effect.sync((): Peer => {
-      const child = spawn(file, args, { cwd: root, env: { ...process.env, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+      // Standard input stays open: some peers serve until it closes.
+      const child = spawn(file, args, { cwd: root, env: { ...process.env, ...env }, stdio: ["pipe", "pipe", "pipe"] })
       let out = ""
       let err = ""
       const watchers = new Set<() => void>()
@@ -65,6 +67,23 @@ export const start = (file: string, args: ReadonlyArray<string>, env: Record<str
         yield* peer.ended
       })
   )
+
+/** A port that is free, and the one behind it too. */
+export const freePorts = Effect.callback<number>((resume) => {
+  const look = () => {
+    const first = createServer()
+    first.listen(0, "127.0.0.1", () => {
+      const address = first.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      const second = createServer()
+      const close = (isFree: boolean) =>
+        second.close(() => first.close(() => (isFree ? resume(Effect.succeed(port)) : look())))
+      second.once("error", () => close(false))
+      second.listen(port + 1, "127.0.0.1", () => close(true))
+    })
+  }
+  look()
+})
 
 /** Our own command. */
 export const flAttach = (...args: ReadonlyArray<string>) => start(process.execPath, [...command, ...args])
