@@ -1,3 +1,5 @@
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Scope } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
@@ -52,4 +54,46 @@ describe("downloads between cells", () => {
       assert.strictEqual(yield* offer.hasTransfers, true)
     })
   )
+
+  for (const chunkSize of [2 * 1024 * 1024, 0]) {
+    it.effect(`a model is let go when its message is over (chunkSize ${chunkSize})`, () =>
+      Effect.gen(function* () {
+        setFlagsFromString("--expose-gc")
+        const collect: () => void = runInNewContext("gc")
+        const { job, parent } = yield* makeFamily()
+        const alive: Array<WeakRef<ArrayBufferLike>> = []
+        const watch = (array: unknown) => {
+          assert.instanceOf(array, NdArray)
+          alive.push(new WeakRef(array.bytes.buffer))
+        }
+        yield* parent.cell.handle(chat("model"), ({ payload }) =>
+          Effect.sync(() => {
+            watch(payload instanceof Map && payload.get("w"))
+            return { returnCode: "ok", payload }
+          })
+        )
+        const send = Effect.scoped(
+          Effect.gen(function* () {
+            const offer = yield* job.cell.offer({ receivers: ["site-1"], chunkSize })
+            const array = floats(100_000)
+            watch(array)
+            const { payload } = yield* job.cell.request("site-1", chat("model"), new Map([["w", array]]), {
+              timeout: "10 seconds",
+              references: offer.references
+            })
+            watch(payload instanceof Map && payload.get("w"))
+          })
+        )
+        // The last message may still be somebody's local variable; those before may not.
+        yield* Effect.repeat(send, { times: 3 })
+        yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+        collect()
+        assert.lengthOf(alive, 12)
+        assert.deepStrictEqual(
+          alive.slice(0, 9).map((each) => each.deref() === undefined),
+          new Array(9).fill(true)
+        )
+      })
+    )
+  }
 })

@@ -61,7 +61,7 @@ export const makeSender = Effect.fnUntraced(function* (
   // Ids must not come again for a while, in another process neither: microseconds since the epoch, as the reference.
   let lastId = (yield* Clock.currentTimeMillis) * 1000 + (yield* random.intBetween(0, 999_999))
 
-  const remember = (identity: Identity) => {
+  const remember = ({ address, id, onPeerError, requestId, target }: Identity) => {
     const at = now()
     for (const [id, entry] of ended) {
       if (ended.size < rememberCount && at - entry.at <= rememberMillis) {
@@ -69,7 +69,8 @@ export const makeSender = Effect.fnUntraced(function* (
       }
       ended.delete(id)
     }
-    ended.set(identity.id, { identity, at })
+    // No more than this: a stream holds on to its blob.
+    ended.set(id, { identity: { address, id, onPeerError, requestId, target }, at })
   }
 
   const remembered = (id: number): Identity | undefined => {

@@ -116,6 +116,14 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       Effect.flatMap(whenLost, (isAwaited) => (isAwaited ? lost(target, whenLost) : Effect.fail(error)))
     )
 
+  // Kept long after the request is over, so it must not hold on to what the request and its reply were about.
+  const failing = (requestId: string) => (error: CellError) => {
+    const waiter = waiters.get(requestId)
+    if (waiter !== undefined && !Deferred.isDoneUnsafe(waiter.began)) {
+      Deferred.doneUnsafe(waiter.reply, Effect.fail(error))
+    }
+  }
+
   const exchange = Effect.fnUntraced(function* (
     requestId: string,
     waiter: Waiter,
@@ -135,11 +143,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       onProgress: () => {
         waiter.lastProgress = now()
       },
-      onPeerError: (error) => {
-        if (!Deferred.isDoneUnsafe(waiter.began)) {
-          Deferred.doneUnsafe(waiter.reply, Effect.fail(error))
-        }
-      }
+      onPeerError: failing(requestId)
     })
     const begun = Effect.gen(function* () {
       yield* within(sent, { timeout, extend: undefined, lastProgress, onTimeout: onTimeout("sending") })
