@@ -71,6 +71,20 @@ describe("opening a session", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("a trainer whose connection replaces a dead one's is offered the session at once", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend()
+      const dead = yield* startTrainer({ sessionOpen: silence })
+      yield* dead.next("sessionOpen")
+      yield* pass(100)
+      const alive = yield* startTrainer()
+      const { at } = yield* alive.next("sessionOpen")
+      assert.strictEqual(at, 100)
+      yield* pass()
+      assert.strictEqual(yield* tag(backend), "Ready")
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("16.4 attachTimeout ends a waiting task at its millisecond, not before", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend({ attachTimeout: "3 seconds" })

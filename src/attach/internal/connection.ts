@@ -26,6 +26,13 @@ export const departure = (context: SessionContext) =>
     Stream.runHead
   )
 
+/** Ends when a new connection of the trainer's cell takes the place of an older one, which may be dead. */
+export const replacement = (context: SessionContext) =>
+  context.cell.peerChanges.pipe(
+    Stream.filter((change) => change._tag === "Replaced" && change.name === context.trainer.trainerFqcn),
+    Stream.runHead
+  )
+
 /**
  * The pause between two tries; it ends early when the trainer's cell connects anew, seen from the time of `wasUp`.
  */

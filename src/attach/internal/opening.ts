@@ -5,7 +5,7 @@ import type { CellError } from "../../cell/CellError.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import { AttachTimeout, attachError, SessionRejected } from "../AttachError.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
-import { isUp, pause } from "./connection.ts"
+import { isUp, pause, replacement } from "./connection.ts"
 
 const sessionOpen = (context: SessionContext, session: AttachSession) => {
   const { config, trainer } = context
