@@ -114,7 +114,11 @@ export const open = Effect.fn("AttachSession.open")(function* (context: SessionC
   const accepted = Effect.gen(function* () {
     while (true) {
       const wasUp = yield* isUp(context)
-      const verdict = judge(context, session, yield* offer(context, body))
+      // Whoever had a connection that was replaced won't answer any more, and who has the new one can be asked.
+      const replaced = Effect.as(replacement(context), Option.none())
+      const reply = yield* Effect.raceFirst(Effect.asSome(offer(context, body)), replaced)
+      if (Option.isNone(reply)) continue
+      const verdict = judge(context, session, reply.value)
       if (verdict._tag === "Accepted") return
       if (verdict._tag === "Refused") return yield* rejected(context, verdict.reason)
       last = verdict.reason
