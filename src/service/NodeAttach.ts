@@ -15,9 +15,11 @@ import { type IdentityRules, rulesOf } from "../identity/CertificateIdentity.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import { Drivers, type Resources } from "../transport/Drivers.ts"
+import * as GrpcDriver from "../transport/GrpcDriver.ts"
 import * as PeerIdentity from "../transport/PeerIdentity.ts"
 import * as SharedFileDriver from "../transport/SharedFileDriver.ts"
 import * as TcpDriver from "../transport/TcpDriver.ts"
+import * as WebSocketDriver from "../transport/WebSocketDriver.ts"
 
 /**
  * Everything below a cell. `Trainer.run` needs no more than this.
@@ -28,13 +30,18 @@ import * as TcpDriver from "../transport/TcpDriver.ts"
 export type Platform = Drivers | FileLock | PrivateFiles | SecureRandom.SecureRandom | FileSystem.FileSystem
 
 /**
- * All of {@link Platform}, with the drivers for shared folders and for TCP.
+ * All of {@link Platform}, with all drivers: shared folders, TCP, WebSocket, gRPC.
  *
  * @category layers
  * @since 0.1.0
  */
 export const layerPlatform: Layer.Layer<Platform> = Layer.mergeAll(
-  Drivers.layerScoped([SharedFileDriver.make(), Effect.sync(() => TcpDriver.make())]),
+  Drivers.layerScoped([
+    SharedFileDriver.make(),
+    Effect.sync(() => TcpDriver.make()),
+    Effect.sync(() => WebSocketDriver.make()),
+    Effect.sync(() => GrpcDriver.make())
+  ]),
   FileLock.layerNode,
   PrivateFiles.layerNode,
   SecureRandom.layerWebCrypto,

@@ -11,8 +11,19 @@ import { flAttach, folder, freePorts, jsonLines, type Peer, peer, python, runPyt
 type Side = "ours" | "Python"
 const sides: ReadonlyArray<Side> = ["ours", "Python"]
 
-/** By network: each is a way that all of the peers speak. */
-const schemes = ["tcp"] as const
+/** Who is parent, service and trainer: all of it over tcp, the rest where each end is once ours and once Python's. */
+const combinations: ReadonlyArray<readonly [string, Side, Side, Side]> = [
+  ...sides.flatMap((parent) =>
+    sides.flatMap((service) => sides.map((trainer) => ["tcp", parent, service, trainer] as const))
+  ),
+  ...["http", "grpc"].flatMap(
+    (scheme) =>
+      [
+        [scheme, "ours", "Python", "ours"],
+        [scheme, "Python", "ours", "Python"]
+      ] as const
+  )
+]
 
 /** Arrays within the messages; Python's default are references, which are fetched. */
 const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0" }
@@ -109,26 +120,20 @@ const startTrainer = (side: Side, { profile }: Site, env: Record<string, string>
     : peer("trainer_np.py", [profile, "--add", "1", ...more], env)
 
 describe.skipIf(python === "")("through a client parent in clear", () => {
-  for (const scheme of schemes) {
-    for (const parent of sides) {
-      for (const service of sides) {
-        for (const trainer of sides) {
-          // The two ways of arrays take turns, which is enough: the parent tells them apart by nothing.
-          const env = (parent === "ours") === (service === "ours") ? inline : {}
-          const way = env === inline ? "inline" : "fetched"
-          it.live(`${scheme}: parent ${parent}, service ${service}, trainer ${trainer}; arrays ${way}`, () =>
-            Effect.gen(function* () {
-              const site = yield* makeSite(parent, scheme)
-              yield* site.startParent
-              const { check } = yield* startService(service, site, 2, env)
-              const trained = yield* Effect.flatMap(startTrainer(trainer, site, env), ({ ended }) => ended)
-              assert.strictEqual(trained.code, 0, trained.out + trained.err)
-              yield* check
-            })
-          )
-        }
-      }
-    }
+  for (const [scheme, parent, service, trainer] of combinations) {
+    // The two ways of arrays take turns, which is enough: the parent tells them apart by nothing.
+    const env = (parent === "ours") === (service === "ours") ? inline : {}
+    const way = env === inline ? "inline" : "fetched"
+    it.live(`${scheme}: parent ${parent}, service ${service}, trainer ${trainer}; arrays ${way}`, () =>
+      Effect.gen(function* () {
+        const site = yield* makeSite(parent, scheme)
+        yield* site.startParent
+        const { check } = yield* startService(service, site, 2, env)
+        const trained = yield* Effect.flatMap(startTrainer(trainer, site, env), ({ ended }) => ended)
+        assert.strictEqual(trained.code, 0, trained.out + trained.err)
+        yield* check
+      })
+    )
   }
 })
 
