@@ -91,7 +91,8 @@ export const attach = Effect.fn("Trainer.attach")(function* (
  *
  * `train` may use {@link Session.TrainerSession}, to log or to look at the task. An abort or a lost service interrupts
  * it; an orderly end of the service does, too, but never a send. When it fails, by an error or a defect, the failure is
- * logged, the service is told (return code `EXECUTION_EXCEPTION`), and the next task is waited for.
+ * logged, the service is told (return code `EXECUTION_EXCEPTION`), and the next task is waited for; so it is when the
+ * service refuses a result. Fails with `SessionEnded`, `ResultUncertain`, and as {@link attach}.
  *
  * @category constructors
  * @since 0.1.0
@@ -127,7 +128,7 @@ export const serveTasks = Effect.fn("Trainer.serveTasks")(function* <E, R>(
     )
     const outcome = yield* Effect.raceFirst(Effect.asSome(training), over)
     if (Option.isNone(outcome)) return
-    yield* Effect.catch(answer(session, outcome.value), (error) => unlessStopped(session, error))
+    yield* Effect.catch(answer(session, outcome.value), (error) => goOn(session, error))
   }
 })
 
@@ -155,9 +156,15 @@ const failTask = Effect.fnUntraced(function* (session: Session.TrainerSession["S
   yield* session.sendFailure(executionException)
 })
 
-/** A service that has ended the session may refuse the result that was on its way: that is no error of the trainer. */
-const unlessStopped = Effect.fnUntraced(function* (session: Session.TrainerSession["Service"], error: TrainerError) {
+/**
+ * Ends the trainer, or not: a service that refuses a result, or did not fetch what it accepted, waits for it no more, and
+ * the next task comes; after a SHUTDOWN nothing is an error. A result that may be lost is one: the service would wait for
+ * it for ever, were it not for the end of this session.
+ */
+const goOn = Effect.fnUntraced(function* (session: Session.TrainerSession["Service"], error: TrainerError) {
   const stopped = yield* Effect.raceFirst(Effect.as(session.stopped, true), Effect.succeed(false))
-  if (!stopped) return yield* error
-  yield* Effect.logWarning(`the service ended the session first: ${error.message}`)
+  const { _tag } = error.reason
+  if (!stopped && _tag !== "ResultRejected" && _tag !== "ResultNotFetched") return yield* error
+  yield* Effect.annotateLogs(Effect.logWarning(`going on: ${error.message}`), "attach_id", session.attachId)
+  yield* session.clear
 })

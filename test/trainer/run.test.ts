@@ -156,17 +156,40 @@ describe("Trainer.run", () => {
     })
   )
 
-  it.effect("16.51 a refused result fails run; after a SHUTDOWN it is no error", () =>
+  it.effect("16.51 a refused result is a warning, and the next task comes", () =>
     Effect.gen(function* () {
-      const refuse = reply({ reply_topic: ReplyTopic.resultRejected, reason: "backend is closed" })
-      const open = yield* makeJob()
-      open.answer(Topic.resultReady, () => refuse)
-      const failing = yield* open.run(same)
-      yield* open.task()
-      assert.strictEqual((yield* reasonOf(Fiber.join(failing)))._tag, "ResultRejected")
+      const job = yield* makeJob()
+      const refuse = reply({ reply_topic: ReplyTopic.resultRejected, reason: "no current task" })
+      job.answer(Topic.resultReady, (body, index) => (index === 0 ? refuse : accept(body)))
+      const running = yield* job.run(same)
+      yield* job.task()
+      yield* job.message(Topic.resultReady)
+      yield* job.task({ task_id: "task-2", task_seq: 2 })
+      yield* job.message(Topic.resultSourceSettled)
+      yield* job.shutdown
+      yield* Fiber.join(running)
+      assert.deepStrictEqual(
+        job.heard(Topic.resultReady).map(({ body }) => body.get("task_id")),
+        ["task-1", "task-2"]
+      )
+    })
+  )
 
+  it.effect("16.51 a result that may be lost fails run, so that the service waits no longer than the lease", () =>
+    Effect.gen(function* () {
+      const job = yield* makeJob()
+      job.answer(Topic.resultReady, () => Effect.succeed({ returnCode: "process_exception" }))
+      const running = yield* job.run(same)
+      yield* job.task()
+      assert.strictEqual((yield* reasonOf(Fiber.join(running)))._tag, "ResultUncertain")
+    })
+  )
+
+  it.effect("16.51 after a SHUTDOWN neither is an error", () =>
+    Effect.gen(function* () {
       const closing = yield* makeJob()
-      closing.answer(Topic.resultReady, () => Effect.andThen(Effect.orDie(closing.shutdown), refuse))
+      const uncertain = Effect.succeed({ returnCode: "process_exception" })
+      closing.answer(Topic.resultReady, () => Effect.andThen(Effect.orDie(closing.shutdown), uncertain))
       const ending = yield* closing.run(same)
       yield* closing.task()
       yield* Fiber.join(ending)
