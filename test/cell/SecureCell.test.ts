@@ -4,6 +4,9 @@ import { TestClock } from "effect/testing"
 import type { CellRequest } from "../../src/cell/Cell.ts"
 import * as CellCredentials from "../../src/cell/CellCredentials.ts"
 import type { CellError } from "../../src/cell/CellError.ts"
+import { concat } from "../../src/cell/CellMessage.ts"
+import * as Fobs from "../../src/fobs/Fobs.ts"
+import * as Frame from "../../src/transport/Frame.ts"
 import { type Heard, puppet } from "./puppet.ts"
 import { credentialsOf, secureCell, today, toToday } from "./secure.ts"
 import { chat, echo, makeWorld, settle, until } from "./support.ts"
@@ -248,6 +251,83 @@ describe("secure cells", () => {
         assert.strictEqual((yield* job.cell.request(trainer.cell.fqcn, chat("x"), 3, options)).payload, 3)
         assert.strictEqual((yield* trainer.cell.request("site-1", chat("x"), 4, options)).payload, 4)
       })
+  )
+
+  it.effect("a cell that was started anew asks who sent it something, though another certificate was shown", () =>
+    Effect.gen(function* () {
+      const { cell, driver, job, parent, trainer } = yield* makeSecureFamily()
+      const options = { timeout: "10 seconds", secure: true } as const
+      yield* job.cell.handle(chat("x"), echo)
+      yield* trainer.cell.request("site-1.job", chat("x"), 1, options)
+      yield* job.stop
+      const again = yield* cell(secureCell("site-1.job"))
+      yield* again.cell.handle(chat("x"), echo)
+      yield* Scope.provide(again.cell.connect("memory://site-1"), again.scope)
+      yield* until(again.cell, "site-1")
+      const heard: Array<Heard> = []
+      const attacker = yield* puppet(yield* driver.connect("memory://site-1"), "site-1.evil", heard, true)
+      yield* until(parent.cell, "site-1.evil")
+      const { certificate } = credentialsOf("site-1", "site-1-listener", "server").current()
+      const shown = Result.getOrThrow(Fobs.make().encode(new Map([["cert_content", new Uint8Array(certificate)]])))
+      const headers = new Map<string, unknown>([
+        ["cn__origin", trainer.cell.fqcn],
+        ["cn__destination", "site-1.job"],
+        ["cn__msg_type", "req"],
+        ["cn__channel", "credential_manager"],
+        ["cn__topic", "key_exchange"],
+        ["cn__payload_encoding", "fobs"]
+      ])
+      yield* attacker.say(headers, concat(shown))
+      yield* settle
+      assert.strictEqual((yield* trainer.cell.request("site-1.job", chat("x"), 2, options)).payload, 2)
+    })
+  )
+
+  it.effect("an envelope whose mark of security was taken off on the way is not opened", () =>
+    Effect.gen(function* () {
+      yield* toToday
+      const stolen: Array<{ readonly headers: Map<string, unknown>; readonly payload: Uint8Array }> = []
+      const world = yield* makeWorld({
+        faults: {
+          onFrame: ({ bytes, link }) =>
+            Effect.sync(() => {
+              const frame = Result.getOrThrow(Frame.decode(bytes))
+              // The trainer's connection is the first.
+              if (link > 0 || frame.headers?.get("cn__encrypted") !== true) return "deliver" as const
+              stolen.push({ headers: new Map(frame.headers), payload: frame.payload })
+              return "drop" as const
+            })
+        }
+      })
+      const job = yield* world.cell(secureCell("site-1", { bindOrigins: false }))
+      const trainer = yield* world.cell(secureCell("site-1.-client_api_t"))
+      let served = 0
+      yield* job.cell.handle(chat("x"), () =>
+        Effect.sync(() => {
+          served += 1
+          return { returnCode: "ok" }
+        })
+      )
+      yield* Scope.provide(job.cell.listen("memory://site-1"), job.scope)
+      yield* Scope.provide(trainer.cell.connect("memory://site-1"), trainer.scope)
+      yield* until(trainer.cell, "site-1")
+      const attacker = yield* puppet(yield* world.driver.connect("memory://site-1"), "site-1.evil", [], true)
+      for (const marks of [
+        { cn__secure: false },
+        { cn__secure: 1 },
+        { cn__encrypted: 1 },
+        { cn__encrypted: "yes" },
+        {}
+      ]) {
+        yield* trainer.cell.send("site-1", chat("x"), 1, { secure: true })
+        const { headers, payload } = stolen.pop() ?? assert.fail("nothing was sent")
+        for (const [name, value] of Object.entries(marks)) headers.set(name, value)
+        yield* attacker.say(headers, payload)
+        yield* settle
+        // As it was, it is opened and served.
+        assert.strictEqual(served, Object.keys(marks).length === 0 ? 1 : 0, JSON.stringify(marks))
+      }
+    })
   )
 
   it.effect("what a cell sends to itself is not sealed, and answered", () =>
