@@ -317,6 +317,7 @@ describe("secure cells", () => {
         { cn__secure: 1 },
         { cn__encrypted: 1 },
         { cn__encrypted: "yes" },
+        { cn__clear_payload_len: 0 },
         {}
       ]) {
         yield* trainer.cell.send("site-1", chat("x"), 1, { secure: true })
@@ -327,6 +328,102 @@ describe("secure cells", () => {
         // As it was, it is opened and served.
         assert.strictEqual(served, Object.keys(marks).length === 0 ? 1 : 0, JSON.stringify(marks))
       }
+    })
+  )
+
+  it.effect("without any guard: clear frames don't get into a protected stream, and clear replies don't answer", () =>
+    Effect.gen(function* () {
+      yield* toToday
+      const sent: Array<ReadonlyMap<string, unknown>> = []
+      const world = yield* makeWorld({
+        faults: {
+          onFrame: ({ bytes, link }) =>
+            Effect.sync(() => {
+              const headers = Result.getOrThrow(Frame.decode(bytes)).headers ?? new Map<string, unknown>()
+              if (link > 0) return "deliver" as const
+              sent.push(headers)
+              return headers.get("sm__sq") === 1 && headers.get("sm__ch") === "chat"
+                ? { delay: "1 second" }
+                : ("deliver" as const)
+            })
+        }
+      })
+      const chunked = { streaming: { chunkSize: 1000 } }
+      const job = yield* world.cell(secureCell("site-1", { bindOrigins: false, ...chunked }))
+      const trainer = yield* world.cell(secureCell("site-1.-client_api_t", chunked))
+      yield* Scope.provide(job.cell.listen("memory://site-1"), job.scope)
+      yield* Scope.provide(trainer.cell.connect("memory://site-1"), trainer.scope)
+      yield* until(job.cell, trainer.cell.fqcn)
+      yield* until(trainer.cell, "site-1")
+      const attacker = yield* puppet(yield* world.driver.connect("memory://site-1"), "site-1.evil", [], true)
+      const got: Array<Uint8Array> = []
+      yield* job.cell.handle(chat("x"), ({ payload }) =>
+        Effect.sync(() => {
+          got.push(new Uint8Array(payload as Uint8Array))
+          return { returnCode: "ok" }
+        })
+      )
+      const lie = new Uint8Array(1000).fill(255)
+      const sending = yield* Effect.forkScoped(
+        trainer.cell.send("site-1", chat("x"), pattern(2500), { secure: true }),
+        {
+          startImmediately: true
+        }
+      )
+      yield* settle
+      const stream = sent.find((headers) => headers.get("sm__ch") === "chat" && headers.get("sm__sq") === 0)
+      const forged = new Map(stream).set("sm__sq", 1).set("sm__os", 1000)
+      forged.delete("cn__encrypted")
+      yield* attacker.say(forged, lie)
+      yield* attacker.say(new Map(forged).set("sm__em", "given up").set("sm__dt", 6), new Uint8Array(0))
+      yield* settle
+      assert.lengthOf(got, 0)
+      yield* Effect.andThen(TestClock.adjust("1 second"), settle)
+      yield* Fiber.join(sending)
+      assert.deepStrictEqual(got, [pattern(2500)])
+
+      yield* trainer.cell.handle(chat("slow"), () =>
+        Effect.delay(Effect.succeed({ returnCode: "ok", payload: 1 }), 5000)
+      )
+      const ask = job.cell.request(trainer.cell.fqcn, chat("slow"), undefined, { timeout: "9 seconds", secure: true })
+      const asked = yield* Effect.forkScoped(ask, { startImmediately: true })
+      yield* settle
+      const request = sent.findLast((headers) => headers.get("sm__tp") === "slow")
+      const reply = new Map(stream)
+        .set("sm__ch", "return_only")
+        .set("sm__tp", "chat:slow")
+        .set("sm__dt", 2)
+        .set("sm__id", 9)
+      reply.delete("cn__encrypted")
+      reply.set("sm__ri", request?.get("sm__ri")).set("sm__pe", "bytes").set("sm__sz", lie.byteLength)
+      yield* attacker.say(reply.set("cn__return_code", "ok"), lie)
+      yield* settle
+      assert.isUndefined(asked.pollUnsafe())
+      yield* Effect.andThen(TestClock.adjust("5 seconds"), settle)
+      assert.strictEqual((yield* Fiber.join(asked)).payload, 1)
+
+      const plain = job.cell.request(trainer.cell.fqcn, chat("slow"), undefined, {
+        timeout: "9 seconds",
+        mode: "plain",
+        secure: true
+      })
+      const waiting = yield* Effect.forkScoped(plain, { startImmediately: true })
+      yield* settle
+      const question = sent.findLast((headers) => headers.get("cn__topic") === "slow")
+      const answer = new Map<string, unknown>([
+        ["cn__origin", trainer.cell.fqcn],
+        ["cn__destination", "site-1"],
+        ["cn__msg_type", "reply"],
+        ["cn__req_id", question?.get("cn__req_id")],
+        ["cn__return_code", "ok"],
+        ["cn__payload_encoding", "bytes"],
+        ["cn__secure", true]
+      ])
+      yield* attacker.say(answer, lie)
+      yield* settle
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* Effect.andThen(TestClock.adjust("5 seconds"), settle)
+      assert.strictEqual((yield* Fiber.join(waiting)).payload, 1)
     })
   )
 
