@@ -7,6 +7,7 @@ import { trainerPrefix } from "../../clientapi/TrainerName.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
 import type { FileLock } from "../../platform/FileLock.ts"
 import type { PrivateFiles } from "../../platform/PrivateFiles.ts"
+import { HandshakeFailed, TransportError } from "../../transport/TransportError.ts"
 import { TaskLedger } from "../TaskLedger.ts"
 import { NoSession, RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
 import * as TrainerGuard from "../TrainerGuard.ts"
@@ -105,20 +106,54 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
   return { state, resources: shield.resources }
 })
 
+/**
+ * The way to the service. Whoever answers there must be the client parent, or a client job of it; a cell of another site
+ * ends the wait. What else goes wrong is told, and tried again.
+ */
+const makeWay = ({ cpFqcn, connectUrl }: Found) => {
+  const stranger = Deferred.makeUnsafe<never, TrainerError>()
+  let last: string | undefined
+
+  const isExpected = (peer: string) =>
+    peer === cpFqcn || (Fqcn.isParent(cpFqcn, peer) && !Fqcn.leaf(peer).startsWith(trainerPrefix))
+  const verify: NonNullable<Cell.ConnectOptions["verify"]> = (peer) => {
+    if (isExpected(peer)) {
+      last = undefined
+      return Effect.void
+    }
+    const message = `${connectUrl} is the cell ${peer}, but this trainer belongs to the client parent ${cpFqcn}: check site_name, cp_fqcn and connect_url of the profile`
+    Deferred.doneUnsafe(stranger, Effect.fail(trainerError(new RouteFailed({ kind: "WrongParent", message }))))
+    return Effect.fail(new TransportError({ reason: new HandshakeFailed({ target: connectUrl, message }) }))
+  }
+  const onDown = (error: TransportError) => {
+    const isNews = last !== error.message
+    last = error.message
+    return isNews ? Effect.logWarning(`no connection to ${connectUrl}: ${error.message}`) : Effect.void
+  }
+  return { stranger, verify, onDown, why: () => last }
+}
+
 /** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
 export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
   const limit = profile.jobWaitTimeout
   const remaining = yield* remainingOf(limit)
   const found = yield* find(profile, remaining)
+  const { connectUrl } = found
   const { resources, state } = yield* makeState(profile, found)
-  yield* Effect.mapError(state.cell.connect(found.connectUrl, resources), routeFailed)
-  const bound = Deferred.await(state.bound)
+  const { onDown, stranger, verify, why } = makeWay(found)
+  yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown }), routeFailed)
+  const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
   const binding = yield* left === undefined
     ? bound
     : Effect.timeoutOrElse(bound, {
         duration: left,
-        orElse: () => Effect.fail(noSession(limit, "session", `no SESSION_OPEN came by ${found.connectUrl}`))
+        orElse: () => {
+          const unconnected = why()
+          const reason =
+            unconnected ?? `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id`
+          return Effect.fail(noSession(limit, "session", reason))
+        }
       })
   return { state, binding }
 })
