@@ -83,13 +83,8 @@ const isOpenToAll = (url: string): boolean => {
   return match !== null && !/^(?:localhost|127\..*)$/i.test(match[1] ?? "")
 }
 
-/**
- * Opens the parent and passes messages on until it is interrupted.
- *
- * @category combinators
- * @since 0.1.0
- */
-export const parent = Effect.fn("parent")(function* (options: Options) {
+/** Opens the parent and passes messages on until it is interrupted. */
+const parent = Effect.fn("parent")(function* (options: Options) {
   const screen = yield* Screen
   const resources = resourcesOf(options)
   const opened = yield* ClientParent.make({

@@ -102,10 +102,15 @@ export class ClientParent extends Context.Service<
   }
 >()("fl-attach/parent/ClientParent") {
   /**
-   * @see {@link layer}
+   * A parent as a layer; see {@link make}.
+   *
+   * @category layers
    * @since 0.1.0
    */
-  static readonly layer = (options: ParentOptions) => layer(options)
+  static readonly layer = (
+    options: ParentOptions
+  ): Layer.Layer<ClientParent, ParentError, Drivers | SecureRandom.SecureRandom> =>
+    Layer.effect(ClientParent, make(options))
   /**
    * @see {@link make}
    * @since 0.1.0
@@ -207,14 +212,3 @@ const cellOptions = (fqcn: string, options: ParentOptions) => {
     ...(heartbeatInterval === undefined ? {} : { heartbeatInterval })
   }
 }
-
-/**
- * A parent as a layer.
- *
- * @category layers
- * @since 0.1.0
- */
-export const layer = (
-  options: ParentOptions
-): Layer.Layer<ClientParent, ParentError, Drivers | SecureRandom.SecureRandom> =>
-  Layer.effect(ClientParent, make(options))

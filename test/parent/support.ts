@@ -15,12 +15,12 @@ import * as Trainer from "../../src/trainer/Trainer.ts"
 
 export const url = "memory://site-1"
 
-export const floats = (array: NdArray | undefined): ReadonlyArray<number> => {
+const floats = (array: NdArray | undefined): ReadonlyArray<number> => {
   const typed = array?.toTyped()
   return typed === undefined || Result.isFailure(typed) ? [] : Array.from(typed.success as Float32Array)
 }
 
-export const model = (values: ReadonlyArray<number>, currentRound?: number): FLModel =>
+const model = (values: ReadonlyArray<number>, currentRound?: number): FLModel =>
   new FLModel({
     params: [["w", NdArray.fromTyped(Float32Array.from(values), [values.length])]],
     ...(currentRound === undefined ? {} : { currentRound })
@@ -33,7 +33,7 @@ export const valuesOf = (result: Shareable) =>
   Effect.map(Effect.fromResult(ModelExchange.fromShareable(result)), (got) => floats(got.arrays.get("w")))
 
 /** What a trainer makes of a model: `by` more in each place. */
-export const adding = (by: number) => (received: FLModel) =>
+const adding = (by: number) => (received: FLModel) =>
   Effect.succeed(model(floats(received.arrays.get("w")).map((x) => x + by)))
 
 /** Moves the clock until a fiber has ended, for at most `limit` of its time. */
