@@ -298,6 +298,29 @@ describe("liveness", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  it.effect("a trainer that was started anew is not taken for the one whose live source it replaced", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend(reconnect)
+      const dead = yield* startTrainer()
+      yield* pass()
+      yield* dead.heartbeat(true)
+      yield* pass(1000)
+      yield* support.advance(dead.stop, 1)
+      const fresh = yield* startTrainer()
+      yield* pass()
+      const began = yield* support.now
+      // The old one's lease first; the new connection then has a whole lease in which it could speak for the session.
+      yield* pass(6001 - began)
+      assert.strictEqual(yield* tag(backend), "Silent")
+      yield* pass(began - 2)
+      assert.strictEqual(yield* tag(backend), "Silent")
+      yield* pass(1)
+      yield* pass()
+      assert.strictEqual(yield* tag(backend), "Ready")
+      assert.notStrictEqual(fresh.sessionId(), dead.sessionId())
+    }).pipe(Effect.provide(layer()))
+  )
+
   it.effect("16.15 a disconnect shorter than the grace keeps session and latch", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend({ ...reconnect, sourceGrace: "3 seconds" })

@@ -1,5 +1,5 @@
 /** The trainer's own connection, as far as it can be seen from here: never so behind a client parent. */
-import { type Duration, Effect, Option, Stream } from "effect"
+import { Clock, Duration, Effect, Option, Stream } from "effect"
 import type { SessionContext } from "../AttachSession.ts"
 
 /**
@@ -23,6 +23,19 @@ const arrival = (context: SessionContext, wasUp: boolean) =>
 export const departure = (context: SessionContext) =>
   context.cell.connected(context.trainer.trainerFqcn).pipe(
     Stream.filter((up) => !up),
+    Stream.runHead
+  )
+
+/** How old the trainer's connection is, if it has one that is seen here. */
+export const connectionAge = Effect.fnUntraced(function* (context: SessionContext) {
+  const peer = (yield* context.cell.peers).find(({ name }) => name === context.trainer.trainerFqcn)
+  return peer === undefined ? undefined : Duration.millis((yield* Clock.currentTimeMillis) - peer.since)
+})
+
+/** Ends when a connection of the trainer's cell begins. */
+export const nextConnection = (context: SessionContext) =>
+  context.cell.peerChanges.pipe(
+    Stream.filter((change) => change._tag !== "Disconnected" && change.name === context.trainer.trainerFqcn),
     Stream.runHead
   )
 

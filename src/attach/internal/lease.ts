@@ -4,7 +4,7 @@ import { sourceGrace } from "../AttachConfig.ts"
 import { type AttachError, attachError, SessionLost } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
-import { departure, isUp } from "./connection.ts"
+import { connectionAge, departure, isUp, nextConnection } from "./connection.ts"
 
 /**
  * Ends when the trainer has been disconnected for `sourceGrace` without a break. Behind a client parent its connection
@@ -29,16 +29,17 @@ export const disconnected = (context: SessionContext, session: AttachSession): E
   )
 }
 
-const leaseLeft = Effect.fnUntraced(function* (session: AttachSession, lease: Duration.Duration) {
-  const silent = (yield* Clock.monotonicTimeNanos) - session.heardAt
-  return Duration.toNanosUnsafe(lease) - silent
-})
+/** For how many nanoseconds the trainer has been silent. */
+const silence = (session: AttachSession) => Effect.map(Clock.monotonicTimeNanos, (now) => now - session.heardAt)
+
+const leaseLeft = (session: AttachSession, lease: Duration.Duration) =>
+  Effect.map(silence(session), (silent) => Duration.toNanosUnsafe(lease) - silent)
 
 const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
   const { heartbeatInterval, heartbeatTimeout: limit } = context.config
-  const silence = (yield* Clock.monotonicTimeNanos) - session.heardAt
-  const silent = Duration.nanos(silence)
-  const missed = Number(silence / Duration.toNanosUnsafe(heartbeatInterval))
+  const nanos = yield* silence(session)
+  const silent = Duration.nanos(nanos)
+  const missed = Number(nanos / Duration.toNanosUnsafe(heartbeatInterval))
   yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
   return yield* attachError(
     new SessionLost({
@@ -74,6 +75,25 @@ const leaseOver = Effect.fnUntraced(function* (context: SessionContext, session:
   }
 })
 
+/**
+ * Ends when the trainer's connection began after its last word and has not brought one for a whole lease: whoever has it
+ * is another process, which knows nothing of this session.
+ */
+const takenOver = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
+  const { heartbeatTimeout } = context.config
+  while (true) {
+    const age = yield* connectionAge(context)
+    const silent = Duration.nanos(yield* silence(session))
+    if (age === undefined || Duration.isGreaterThanOrEqualTo(age, silent)) {
+      yield* nextConnection(context)
+    } else if (Duration.isGreaterThanOrEqualTo(age, heartbeatTimeout)) {
+      return
+    } else {
+      yield* Effect.sleep(Duration.subtract(heartbeatTimeout, age))
+    }
+  }
+})
+
 /** What comes of a silent session whose result is still being served: `true` = the trainer spoke. */
 const outlive = (context: SessionContext, session: AttachSession) =>
   Effect.raceFirst(
@@ -81,7 +101,7 @@ const outlive = (context: SessionContext, session: AttachSession) =>
     Effect.raceFirst(
       Effect.as(context.authority.idle, false),
       Effect.andThen(
-        disconnected(context, session),
+        Effect.raceFirst(disconnected(context, session), takenOver(context, session)),
         Effect.sync(() => {
           context.authority.abandon()
           return false
