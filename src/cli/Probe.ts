@@ -6,7 +6,8 @@
 import { Effect, Option } from "effect"
 import { Argument, CliError, Command, Flag } from "effect/cli"
 import { NdArray } from "../fobs/NdArray.ts"
-import * as NdMath from "../fobs/NdMath.ts"
+import { Tensor } from "../fobs/Tensor.ts"
+import * as TensorMath from "../fobs/TensorMath.ts"
 import { Tuple } from "../fobs/Values.ts"
 import { FLModel } from "../model/FLModel.ts"
 import * as NodeAttach from "../service/NodeAttach.ts"
@@ -41,7 +42,7 @@ const addFlag = Flag.String("add").pipe(
 
 /** The value with `addend` added to every numeric array in it, however deep. */
 const addToArrays = (value: unknown, addend: number | bigint): unknown => {
-  if (value instanceof NdArray) return NdMath.addScalar(value, addend)
+  if (value instanceof NdArray || value instanceof Tensor) return TensorMath.addScalar(value, addend)
   if (value instanceof Map) return new Map([...value].map(([key, item]) => [key, addToArrays(item, addend)]))
   if (value instanceof Tuple) return new Tuple(value.items.map((item) => addToArrays(item, addend)))
   if (Array.isArray(value)) return value.map((item) => addToArrays(item, addend))
@@ -49,7 +50,9 @@ const addToArrays = (value: unknown, addend: number | bigint): unknown => {
 }
 
 const describe = (value: unknown): string => {
-  if (value instanceof NdArray) return `${value.dtype.slice(0, 40)}[${value.shape.join(", ")}]`
+  if (value instanceof NdArray || value instanceof Tensor) {
+    return `${value.dtype.slice(0, 40)}[${value.shape.join(", ")}]`
+  }
   if (value instanceof Map) return `dict of ${value.size}`
   if (Array.isArray(value)) return `list of ${value.length}`
   return typeof value

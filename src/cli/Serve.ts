@@ -6,6 +6,7 @@
 import { Array as Arr, Effect, Fiber, Layer, Schedule, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { AttachBackend } from "../attach/AttachBackend.ts"
+import { ExchangeFormat } from "../clientapi/ClientApi.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import { AttachFleet } from "../service/AttachFleet.ts"
 import * as ModelFile from "../service/ModelFile.ts"
@@ -40,9 +41,23 @@ const flags = {
   certs,
   connectionSecurity,
   secure,
-  model: Flag.String("model").pipe(Flag.withMetavar("in.npz"), Flag.withDescription("The model to start from")),
+  model: Flag.String("model").pipe(
+    Flag.withMetavar("in.npz"),
+    Flag.withDescription("The model to start from, .npz or .safetensors")
+  ),
   rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run")),
-  out: Flag.String("out").pipe(Flag.withMetavar("out.npz"), Flag.withDescription("Where the trained model goes")),
+  out: Flag.String("out").pipe(
+    Flag.withMetavar("out.npz"),
+    Flag.withDescription("Where the trained model goes, .npz or .safetensors")
+  ),
+  exchangeFormat: Flag.Literals("exchange-format", ExchangeFormat.literals).pipe(
+    Flag.withDefault("raw"),
+    Flag.withDescription("The form of parameters at the trainers; raw: as the service sends them")
+  ),
+  serverFormat: Flag.Literals("server-format", ExchangeFormat.literals).pipe(
+    Flag.withDefault("numpy"),
+    Flag.withDescription("The form in which parameters travel and are averaged: numpy's arrays or torch's tensors")
+  ),
   task: Flag.String("task").pipe(Flag.withDefault("train"), Flag.withDescription("The name of the tasks")),
   events: Flag.String("events").pipe(
     Flag.withMetavar("file.jsonl"),
@@ -94,7 +109,7 @@ const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], 
 
 /** Runs the rounds and writes the model. */
 const serve = Effect.fn("serve")(function* (options: ServeOptions) {
-  const { model, place, trainers } = yield* checkServe(options)
+  const { metadata, model, place, trainers } = yield* checkServe(options)
   const screen = yield* Screen
   const events = yield* EventLog.open(options.events)
   const view = yield* makeServeView(screen, events, options.attachIds, options.rounds)
@@ -120,8 +135,8 @@ const serve = Effect.fn("serve")(function* (options: ServeOptions) {
       retryRounds: options.retryRounds,
       onEvent: view.round
     })
-    yield* ModelFile.write(options.out, trained.arrays)
-    screen.line(`wrote ${options.out} (${plural(trained.arrays.size, "array")})`)
+    yield* ModelFile.write(options.out, trained.weights, { metadata })
+    screen.line(`wrote ${options.out} (${plural(trained.weights.size, "array")})`)
   })
   // The observers outlive the fleet, to tell of its closing.
   yield* rounds.pipe(
@@ -150,6 +165,11 @@ export const command = Command.make("serve", flags, (options) =>
       command:
         "fl-attach serve --site site-1 --job job-1 --attach-id a --parent tcp://127.0.0.1:18104 --model in.npz --rounds 3 --out out.npz",
       description: "The same with one, through the site's client parent"
+    },
+    {
+      command:
+        "fl-attach serve --site site-1 --job job-1 --attach-id a --shared-dir /mnt/fl --exchange-format pytorch --server-format pytorch --model in.safetensors --rounds 3 --out out.safetensors",
+      description: "With a PyTorch trainer, bfloat16 and all"
     }
   ])
 )

@@ -98,3 +98,31 @@ export const bfloat16ToFloat32 = (elements: Uint16Array): Float32Array<ArrayBuff
   for (let i = 0; i < elements.length; i++) bits[i] = (elements[i] ?? 0) << 16
   return new Float32Array(bits.buffer)
 }
+
+/**
+ * A copy of numbers as bfloat16 bits: each the nearest one, ties to even, beyond the largest infinite, every NaN the
+ * quiet one, as torch rounds.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const bfloat16FromNumbers = (numbers: ArrayLike<number>): Uint16Array<ArrayBuffer> => {
+  const result = new Uint16Array(numbers.length)
+  const single = new Float32Array(1)
+  const bits = new Uint32Array(single.buffer)
+  for (let i = 0; i < result.length; i++) {
+    const value = numbers[i] ?? 0
+    single[0] = value
+    result[i] = Number.isNaN(value) ? 0x7fc0 : upperHalf(bits[0] ?? 0, Math.abs(value) - Math.abs(single[0]))
+  }
+  return result
+}
+
+/** The nearest bfloat16 of a float32; `rest` is what the number lost on the way to that, and decides a seeming tie. */
+const upperHalf = (bits: number, rest: number): number => {
+  const half = bits & 0xffff
+  const upper = bits >>> 16
+  if (half !== 0x8000) return half < 0x8000 ? upper : upper + 1
+  if (rest !== 0) return rest < 0 ? upper : upper + 1
+  return upper + (upper & 1)
+}

@@ -11,36 +11,21 @@ import * as ElementLayout from "./internal/ElementLayout.ts"
 import { NdArray, type TypedArray } from "./NdArray.ts"
 
 /**
- * The element types of safetensors.
- *
- * @category models
- * @since 0.1.0
- */
-export type TensorDtype =
-  | "BOOL"
-  | "U8"
-  | "I8"
-  | "I16"
-  | "U16"
-  | "F16"
-  | "BF16"
-  | "I32"
-  | "U32"
-  | "F32"
-  | "F64"
-  | "I64"
-  | "U64"
-
-/**
- * Bytes of one element, by type.
+ * Bytes of one element, by type: all that torch writes. Of F4, two elements share a byte.
  *
  * @category constants
  * @since 0.1.0
  */
-export const tensorWidth: Readonly<Record<TensorDtype, number>> = {
+export const tensorWidth = {
   BOOL: 1,
+  F4: 0.5,
   U8: 1,
   I8: 1,
+  F8_E5M2: 1,
+  F8_E4M3: 1,
+  F8_E8M0: 1,
+  F8_E4M3FNUZ: 1,
+  F8_E5M2FNUZ: 1,
   I16: 2,
   U16: 2,
   F16: 2,
@@ -48,10 +33,19 @@ export const tensorWidth: Readonly<Record<TensorDtype, number>> = {
   I32: 4,
   U32: 4,
   F32: 4,
+  C64: 8,
   F64: 8,
   I64: 8,
   U64: 8
-}
+} as const
+
+/**
+ * The element types of safetensors. C64 is a pair of F32. Those of 4 and 8 bits (F4, F8_...) are carried, not read.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export type TensorDtype = keyof typeof tensorWidth
 
 /** What numpy and torch both have, by numpy's dtype. */
 const numpyDtypes: ReadonlyMap<string, TensorDtype> = new Map([
@@ -64,6 +58,7 @@ const numpyDtypes: ReadonlyMap<string, TensorDtype> = new Map([
   ["<i4", "I32"],
   ["<u4", "U32"],
   ["<f4", "F32"],
+  ["<c8", "C64"],
   ["<f8", "F64"],
   ["<i8", "I64"],
   ["<u8", "U64"]
@@ -102,7 +97,7 @@ export class Tensor {
 
   /**
    * An array as a tensor: the same bytes, or a copy where they are big-endian or column-major. Fails with
-   * `InvalidValue` for a dtype that no tensor has: complex, text, time, raw and structured.
+   * `InvalidValue` for a dtype that no tensor has: complex128, text, time, raw and structured.
    */
   static fromArray(array: NdArray): Result.Result<Tensor, FobsError> {
     const { bytes, dtype, shape } = array.toC().toLittleEndian()
@@ -112,13 +107,14 @@ export class Tensor {
   }
 
   /**
-   * This tensor as an array over the same bytes. Fails with `InvalidValue` for BF16, which numpy lacks: see
-   * {@link widened}.
+   * This tensor as an array over the same bytes. Fails with `InvalidValue` for what numpy lacks: BF16 (see
+   * {@link widened}), and floats of 4 and 8 bits.
    */
   toArray(): Result.Result<NdArray, FobsError> {
     const dtype = dtypeOf.get(this.dtype)
     if (dtype === undefined) {
-      return refuse("numpy.ndarray", `numpy has no ${this.dtype}; widen the tensor first (Tensor.widened)`)
+      const advice = this.dtype === "BF16" ? "; widen the tensor first (Tensor.widened)" : ""
+      return refuse("numpy.ndarray", `numpy has no ${this.dtype}${advice}`)
     }
     return Result.succeed(new NdArray(dtype, this.shape, this.bytes))
   }
@@ -137,7 +133,8 @@ export class Tensor {
 
   /**
    * The elements: a view of `bytes` where they lie aligned, else one copy. 64-bit ints come as bigints, bools as 0 and
-   * 1, F16 and BF16 as a Float32Array copy. Fails with `InvalidValue` when shape and bytes don't fit each other.
+   * 1, F16 and BF16 as a Float32Array copy, C64 as real and imaginary parts in turn. Fails with `InvalidValue` when
+   * shape and bytes don't fit each other, and for floats of 4 and 8 bits.
    */
   toTyped(): Result.Result<TypedArray, FobsError> {
     return Result.flatMap(this.widened().toArray(), (array) => array.toTyped())

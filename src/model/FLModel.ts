@@ -6,6 +6,7 @@
  * @since 0.1.0
  */
 import { NdArray } from "../fobs/NdArray.ts"
+import { Tensor } from "../fobs/Tensor.ts"
 import { NumpyScalar } from "../fobs/Values.ts"
 
 /**
@@ -62,6 +63,31 @@ export class FLModel {
       else if (value instanceof NumpyScalar) arrays.set(name, fromScalar(value))
     }
     return arrays
+  }
+
+  /** {@link arrays} and, at their places, the parameters that are torch tensors. */
+  get weights(): ReadonlyMap<string, NdArray | Tensor> {
+    const weights = new Map<string, NdArray | Tensor>()
+    const arrays = this.arrays
+    for (const [name, value] of this.params ?? []) {
+      const weight = value instanceof Tensor ? value : arrays.get(name)
+      if (weight !== undefined) weights.set(name, weight)
+    }
+    return weights
+  }
+
+  /** This model with other parameters, and of another type if one is given; all else is the same. */
+  withParams(params: Iterable<readonly [string, unknown]>, paramsType: ParamsType = this.paramsType): FLModel {
+    const { currentRound, meta, metrics, startRound, totalRounds } = this
+    return new FLModel({
+      paramsType,
+      params,
+      meta,
+      ...(metrics === undefined ? {} : { metrics }),
+      ...(startRound === undefined ? {} : { startRound }),
+      ...(currentRound === undefined ? {} : { currentRound }),
+      ...(totalRounds === undefined ? {} : { totalRounds })
+    })
   }
 }
 

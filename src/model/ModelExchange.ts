@@ -6,8 +6,11 @@
  * @since 0.1.0
  */
 import { Result } from "effect"
-import * as NdMath from "../fobs/NdMath.ts"
-import { EnumValue, Float } from "../fobs/Values.ts"
+import type { FobsError } from "../fobs/FobsError.ts"
+import { NdArray } from "../fobs/NdArray.ts"
+import { Tensor } from "../fobs/Tensor.ts"
+import * as TensorMath from "../fobs/TensorMath.ts"
+import { EnumValue, Float, NumpyScalar } from "../fobs/Values.ts"
 import { Dxo } from "./Dxo.ts"
 import { FLModel } from "./FLModel.ts"
 import { toNonNegativeInt, toNumber } from "./internal/scalars.ts"
@@ -237,8 +240,8 @@ export const numSteps = (model: FLModel): number | undefined => toNumber(model.m
 // --- differences ---
 
 /**
- * `trained - base`, array by array, as a DIFF model with everything else of `trained`. Parameters that only one of
- * them has are left out, as the reference does; dtypes are kept, ints wrap around.
+ * `trained - base`, array by array and tensor by tensor, as a DIFF model with everything else of `trained`. Parameters
+ * that only one of them has are left out, as the reference does; dtypes are kept, ints wrap around.
  *
  * Fails with `ParamsMismatch` when an array differs in shape or dtype, or has no numbers (bools can't be subtracted),
  * with `InvalidModel` when the models have no array in common.
@@ -248,25 +251,18 @@ export const numSteps = (model: FLModel): number | undefined => toNumber(model.m
  */
 export const difference = (trained: FLModel, base: FLModel): Result.Result<FLModel, ModelError> =>
   Result.gen(function* () {
-    const after = trained.arrays
+    const after = trained.weights
     const params: Array<readonly [string, unknown]> = []
-    for (const [name, before] of base.arrays) {
+    for (const [name, before] of base.weights) {
       const array = after.get(name)
       if (array === undefined) continue
-      const changed = yield* Result.mapError(NdMath.subtract(array, before), ({ message }) => mismatch(name, message))
+      const changed = yield* Result.mapError(TensorMath.subtract(array, before), ({ message }) =>
+        mismatch(name, message)
+      )
       params.push([name, changed])
     }
     if (params.length === 0) return yield* Result.fail(nothingInCommon)
-    const { currentRound, meta, metrics, startRound, totalRounds } = trained
-    return new FLModel({
-      paramsType: "DIFF",
-      params,
-      meta,
-      ...(metrics === undefined ? {} : { metrics }),
-      ...(startRound === undefined ? {} : { startRound }),
-      ...(currentRound === undefined ? {} : { currentRound }),
-      ...(totalRounds === undefined ? {} : { totalRounds })
-    })
+    return trained.withParams(params, "DIFF")
   })
 
 const mismatch = (name: string, what: string): ModelError =>
@@ -280,3 +276,53 @@ const nothingInCommon = new ModelError({
     message: "the trained model and the one it was trained from have no array in common: check the parameters' names"
   })
 })
+
+// --- arrays and tensors ---
+
+/**
+ * The model with each numpy array as a torch tensor; tensors stay. Data is not copied, except of big-endian and
+ * column-major arrays.
+ *
+ * Fails with `InvalidModel` for a parameter that is neither, or an array of a dtype that no tensor has.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const toTensors = (model: FLModel): Result.Result<FLModel, ModelError> => {
+  const { weights } = model
+  return convertParams(model, "no array, and only arrays become tensors", (name) => {
+    const weight = weights.get(name)
+    return weight instanceof NdArray ? Tensor.fromArray(weight) : weight && Result.succeed(weight)
+  })
+}
+
+/**
+ * The model with each torch tensor as a numpy array over the same bytes; arrays and numpy scalars stay.
+ *
+ * Fails with `InvalidModel` for a parameter that is none of these, or a tensor of a dtype that numpy lacks, as bfloat16.
+ *
+ * @category converting
+ * @since 0.1.0
+ */
+export const toArrays = (model: FLModel): Result.Result<FLModel, ModelError> =>
+  convertParams(model, "no tensor, and only tensors become arrays", (_, value) => {
+    if (value instanceof Tensor) return value.toArray()
+    return value instanceof NdArray || value instanceof NumpyScalar ? Result.succeed(value) : undefined
+  })
+
+const convertParams = (
+  model: FLModel,
+  otherwise: string,
+  convert: (name: string, value: unknown) => Result.Result<unknown, FobsError> | undefined
+): Result.Result<FLModel, ModelError> => {
+  const params: Array<readonly [string, unknown]> = []
+  for (const [name, value] of model.params ?? []) {
+    const converted = convert(name, value)
+    if (converted === undefined) return wrongParam(name, `it is ${otherwise}`)
+    if (Result.isFailure(converted)) return wrongParam(name, converted.failure.message)
+    params.push([name, converted.success])
+  }
+  return Result.succeed(model.params === undefined ? model : model.withParams(params))
+}
+
+const wrongParam = (name: string, what: string) => invalid("params", `parameter ${JSON.stringify(name)}: ${what}`)

@@ -5,8 +5,8 @@
  */
 import { Result } from "effect"
 import type { FobsError } from "../fobs/FobsError.ts"
-import type { NdArray } from "../fobs/NdArray.ts"
-import * as NdMath from "../fobs/NdMath.ts"
+import { NdArray } from "../fobs/NdArray.ts"
+import * as TensorMath from "../fobs/TensorMath.ts"
 import { FLModel } from "../model/FLModel.ts"
 import * as ModelExchange from "../model/ModelExchange.ts"
 import { FedAvgError, NoResults, WrongParameter, WrongResult } from "./FedAvgError.ts"
@@ -32,6 +32,8 @@ export interface AggregateOptions {
   readonly global?: FLModel
 }
 
+type AnyArray = TensorMath.AnyArray
+
 const failed = (reason: FedAvgError["reason"]): Result.Result<never, FedAvgError> =>
   Result.fail(new FedAvgError({ reason }))
 
@@ -45,19 +47,17 @@ const wrongParameterError = (trainer: string, name: string, what: string): FedAv
 const wrongParameter = (trainer: string, name: string, what: string): Result.Result<never, FedAvgError> =>
   Result.fail(wrongParameterError(trainer, name, what))
 
-const describe = ({ dtype, shape }: NdArray): string => `${dtype.slice(0, 60)} [${shape.join(", ")}]`
-
 /**
  * The weighted average of the results as a FULL model. Weights are the steps that trainers report
  * (`ModelExchange.numSteps`) when every result has a positive number of them, else all count the same. FULL results are averaged themselves;
  * of DIFF results the average is added to `options.global`, whose other parameters stay as they are.
  *
- * Each array keeps its dtype: averages are made in float64 and rounded once; ints and bools to the nearest. An array that is the
- * same in all results passes untouched, whatever its type; so a single result gives exactly that trainer's model. Metrics that all results
- * have are averaged too. Rounds come from `options.global`, else from the first result; `meta` is empty.
+ * numpy arrays and torch tensors keep kind and dtype: averages are made in float64 and rounded once; ints and bools to the nearest. An
+ * array that is the same in all results passes untouched, whatever its type; so a single result gives exactly that trainer's model.
+ * Metrics that all results have are averaged too. Rounds come from `options.global`, else from the first result; `meta` is empty.
  *
  * Fails with `NoResults`; with `WrongResult` for a result without parameters, or DIFF beside FULL or without a global model; with
- * `WrongParameter` when names, shapes or dtypes differ or an array without numbers does.
+ * `WrongParameter` when names, kinds, shapes or dtypes differ or an array without numbers does.
  *
  * @category combinators
  * @since 0.1.0
@@ -108,7 +108,7 @@ const towards = (average: number, value: number, share: number): number =>
 // --- arrays ---
 
 interface Average {
-  readonly first: NdArray
+  readonly first: AnyArray
   /** The running average; absent as long as all arrays were the same. */
   mean: Float64Array | undefined
 }
@@ -121,11 +121,13 @@ const checkKind = (first: TrainerResult, other: TrainerResult): Result.Result<vo
         `it is ${other.model.paramsType}, that of ${first.trainer} is ${first.model.paramsType}: all trainers of a round must use the same transfer type`
       )
 
-const arraysOf = ({ model, trainer }: TrainerResult): Result.Result<ReadonlyMap<string, NdArray>, FedAvgError> => {
+const arraysOf = ({ model, trainer }: TrainerResult): Result.Result<ReadonlyMap<string, AnyArray>, FedAvgError> => {
   if (model.params === undefined || model.params.size === 0) return wrongResult(trainer, "it has no parameters")
-  const arrays = model.arrays
+  const arrays = model.weights
   const other = [...model.params.keys()].find((name) => !arrays.has(name))
-  return other === undefined ? Result.succeed(arrays) : wrongParameter(trainer, other, "it is no numpy array")
+  return other === undefined
+    ? Result.succeed(arrays)
+    : wrongParameter(trainer, other, "it is neither a numpy array nor a tensor")
 }
 
 const startAverages = (first: TrainerResult): Result.Result<ReadonlyMap<string, Average>, FedAvgError> =>
@@ -150,10 +152,14 @@ const addResult = (
     for (const [name, average] of averages) {
       const array = arrays.get(name)
       if (array === undefined) {
-        return yield* wrongParameter(trainer, name, `it is missing, ${first.trainer} has ${describe(average.first)}`)
+        return yield* wrongParameter(
+          trainer,
+          name,
+          `it is missing, ${first.trainer} has ${TensorMath.describe(average.first)}`
+        )
       }
-      if (!NdMath.isCompatible(array, average.first)) {
-        const what = `it is ${describe(array)}, ${first.trainer} has ${describe(average.first)}`
+      if (!TensorMath.isCompatible(array, average.first)) {
+        const what = `it is ${TensorMath.describe(array)}, ${first.trainer} has ${TensorMath.describe(average.first)}`
         return yield* wrongParameter(trainer, name, what)
       }
       yield* Result.mapError(addArray(average, array, share), ({ message }) =>
@@ -162,14 +168,17 @@ const addResult = (
     }
   })
 
-const isSame = (a: NdArray, b: NdArray): boolean =>
-  a.dtype === b.dtype && a.order === b.order && Buffer.compare(a.bytes, b.bytes) === 0
+const orderOf = (array: AnyArray) => (array instanceof NdArray ? array.order : "C")
 
-const addArray = (average: Average, array: NdArray, share: number): Result.Result<void, FobsError> =>
+/** For two that are compatible: whether their bytes say it, too. */
+const isSame = (a: AnyArray, b: AnyArray): boolean =>
+  a.dtype === b.dtype && orderOf(a) === orderOf(b) && Buffer.compare(a.bytes, b.bytes) === 0
+
+const addArray = (average: Average, array: AnyArray, share: number): Result.Result<void, FobsError> =>
   Result.gen(function* () {
     if (average.mean === undefined && isSame(average.first, array)) return
-    const values = yield* NdMath.toFloat64(array)
-    const mean = average.mean ?? (yield* NdMath.toFloat64(average.first))
+    const values = yield* TensorMath.toFloat64(array)
+    const mean = average.mean ?? (yield* TensorMath.toFloat64(average.first))
     for (let i = 0; i < mean.length; i++) mean[i] = towards(mean[i] ?? 0, values[i] ?? 0, share)
     average.mean = mean
   })
@@ -177,18 +186,18 @@ const addArray = (average: Average, array: NdArray, share: number): Result.Resul
 const finishAverages = (
   averages: ReadonlyMap<string, Average>,
   { trainer }: TrainerResult
-): Result.Result<ReadonlyMap<string, NdArray>, FedAvgError> =>
+): Result.Result<ReadonlyMap<string, AnyArray>, FedAvgError> =>
   Result.gen(function* () {
-    const params = new Map<string, NdArray>()
+    const params = new Map<string, AnyArray>()
     for (const [name, { first, mean }] of averages) {
-      const rounded = mean === undefined ? Result.succeed(first) : NdMath.fromFloat64(first, mean)
+      const rounded = mean === undefined ? Result.succeed(first) : TensorMath.fromFloat64(first, mean)
       params.set(name, yield* Result.mapError(rounded, ({ message }) => wrongParameterError(trainer, name, message)))
     }
     return params
   })
 
 const addToGlobal = (
-  differences: ReadonlyMap<string, NdArray>,
+  differences: ReadonlyMap<string, AnyArray>,
   { trainer }: TrainerResult,
   global: FLModel | undefined
 ): Result.Result<ReadonlyMap<string, unknown>, FedAvgError> =>
@@ -197,15 +206,15 @@ const addToGlobal = (
       return yield* wrongResult(trainer, "it is a DIFF, and there is no global model with parameters to add it to")
     }
     const params = new Map(global.params)
-    const arrays = global.arrays
+    const arrays = global.weights
     for (const [name, difference] of differences) {
       const base = arrays.get(name)
       if (base === undefined) return yield* wrongParameter(trainer, name, "the global model has no array of this name")
-      if (!NdMath.isCompatible(base, difference)) {
-        const what = `it is ${describe(difference)}, the global model has ${describe(base)}`
+      if (!TensorMath.isCompatible(base, difference)) {
+        const what = `it is ${TensorMath.describe(difference)}, the global model has ${TensorMath.describe(base)}`
         return yield* wrongParameter(trainer, name, what)
       }
-      const sum = NdMath.add(base, difference)
+      const sum = TensorMath.add(base, difference)
       params.set(name, yield* Result.mapError(sum, ({ message }) => wrongParameterError(trainer, name, message)))
     }
     return params

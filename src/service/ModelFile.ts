@@ -14,6 +14,7 @@ import { defaultMaxBytes } from "../fobs/Npz.ts"
 import * as NpzFile from "../fobs/NpzFile.ts"
 import * as SafetensorsFile from "../fobs/SafetensorsFile.ts"
 import { Tensor } from "../fobs/Tensor.ts"
+import type { AnyArray } from "../fobs/TensorMath.ts"
 import { ModelFileError, ModelFileInvalid, ModelFileIo, ModelFileTooLarge } from "./ModelFileError.ts"
 
 /**
@@ -43,13 +44,13 @@ export interface WriteOptions {
 export type Format = "npz" | "safetensors"
 
 /**
- * An array of a model file. What numpy knows comes as `NdArray`, from either format; bfloat16 stays a `Tensor` (its
- * `widened` makes float32 of it).
+ * An array of a model file. What numpy knows comes as `NdArray`, from either format; bfloat16 (its `widened` makes
+ * float32 of it) and floats of 4 and 8 bits stay `Tensor`s.
  *
  * @category models
  * @since 0.1.0
  */
-export type ModelArray = NdArray | Tensor
+export type ModelArray = AnyArray
 
 /**
  * The format that a file's name stands for; `undefined` for a suffix other than `.npz` and `.safetensors`.
@@ -223,10 +224,11 @@ export const readMetadata: (
 
 const asArray = (path: string, name: string, array: ModelArray): Result.Result<NdArray, ModelFileError> => {
   if (array instanceof NdArray) return Result.succeed(array)
+  const other = array.dtype === "BF16" ? ", or widen it first (Tensor.widened)" : ""
   return Result.mapError(array.toArray(), () =>
     invalid(
       path,
-      `array ${JSON.stringify(name)} is ${array.dtype}, which numpy lacks: write a .safetensors file, or widen it first (Tensor.widened)`
+      `array ${JSON.stringify(name)} is ${array.dtype}, which numpy lacks: use .safetensors instead of .npz${other}`
     )
   )
 }
@@ -234,7 +236,7 @@ const asArray = (path: string, name: string, array: ModelArray): Result.Result<N
 const asTensor = (path: string, name: string, array: ModelArray): Result.Result<Tensor, ModelFileError> => {
   if (array instanceof Tensor) return Result.succeed(array)
   return Result.mapError(Tensor.fromArray(array), ({ message }) =>
-    invalid(path, `array ${JSON.stringify(name)}: ${message}: write a .npz file`)
+    invalid(path, `array ${JSON.stringify(name)}: ${message}: use .npz instead of .safetensors`)
   )
 }
 
@@ -242,14 +244,38 @@ const convert = <A>(
   path: string,
   arrays: Iterable<readonly [string, ModelArray]>,
   one: (path: string, name: string, array: ModelArray) => Result.Result<A, ModelFileError>
-) =>
-  Effect.fromResult(
-    Result.all(
-      Array.from(arrays, ([name, array]) =>
-        Result.map(one(path, name, array), (converted) => [name, converted] as const)
-      )
-    )
+): Result.Result<ReadonlyArray<readonly [string, A]>, ModelFileError> =>
+  Result.all(
+    Array.from(arrays, ([name, array]) => Result.map(one(path, name, array), (converted) => [name, converted] as const))
   )
+
+/** What to write, by the format that the name stands for. */
+const prepare = (
+  path: string,
+  arrays: Iterable<readonly [string, ModelArray]>,
+  options: WriteOptions | undefined
+): Result.Result<WriteTo, ModelFileError> => {
+  const format = formatOf(path)
+  if (format === undefined) return Result.fail(noFormat(path))
+  return format === "npz"
+    ? Result.map(convert(path, arrays, asArray), (converted) => (sink) => NpzFile.write(converted, sink))
+    : Result.map(
+        convert(path, arrays, asTensor),
+        (converted) => (sink) => SafetensorsFile.write(converted, sink, options)
+      )
+}
+
+/**
+ * Whether the format that a path stands for has a place for each of the arrays; {@link write} fails with the same
+ * `ModelFileInvalid` where it has not. Nothing is written.
+ *
+ * @category writing
+ * @since 0.1.0
+ */
+export const check = (
+  path: string,
+  arrays: Iterable<readonly [name: string, array: ModelArray]>
+): Result.Result<void, ModelFileError> => Result.map(prepare(path, arrays, undefined), () => undefined)
 
 /**
  * Writes arrays as a model file, whole or not at all: into a temporary folder beside `path`, flushed to the disk, then
@@ -272,12 +298,7 @@ export const write: (
   arrays: Iterable<readonly [string, ModelArray]>,
   options?: WriteOptions
 ) {
-  if ((yield* checkFormat(path)) === "npz") {
-    const converted = yield* convert(path, arrays, asArray)
-    return yield* replace(path, (sink) => NpzFile.write(converted, sink))
-  }
-  const converted = yield* convert(path, arrays, asTensor)
-  yield* replace(path, (sink) => SafetensorsFile.write(converted, sink, options))
+  yield* replace(path, yield* Effect.fromResult(prepare(path, arrays, options)))
 })
 
 type WriteTo = (sink: ByteSink<ModelFileError>) => Effect.Effect<void, FobsError | ModelFileError>

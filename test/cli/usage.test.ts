@@ -115,7 +115,7 @@ describe("serve checks everything before it opens anything", () => {
     ["--rounds", "many", "--rounds"],
     ["--model", "/no/such/model.npz", "--model"],
     ["--out", "/no/such/folder/out.npz", "the folder /no/such/folder is not there"],
-    ["--out", "out.txt", "only .npz files can be written"],
+    ["--out", "out.txt", "only .npz and .safetensors files can be written"],
     ["--shared-dir", "/no/such/folder", "--shared-dir /no/such/folder is not there"],
     ["--events", "/no/such/folder/e.jsonl", "--events /no/such/folder/e.jsonl"]
   ] as const)("%s %j", ([flag, value, told]) =>

@@ -14,6 +14,7 @@ const both: ReadonlyArray<readonly [TensorDtype, string]> = [
   ["I32", "<i4"],
   ["U32", "<u4"],
   ["F32", "<f4"],
+  ["C64", "<c8"],
   ["F64", "<f8"],
   ["I64", "<i8"],
   ["U64", "<u8"]
@@ -63,7 +64,7 @@ describe("Tensor", () => {
       refusal(new Tensor("BF16", [1], new Uint8Array(2)).toArray()),
       /^InvalidValue: numpy has no BF16.*widened/
     )
-    for (const dtype of ["<c8", "<U1", "|S1", "<M8[s]", "[('a', '<f4')]", "nonsense"]) {
+    for (const dtype of ["<c16", "<U1", "|S1", "<M8[s]", "[('a', '<f4')]", "nonsense"]) {
       const refused = refusal(Tensor.fromArray(new NdArray(dtype, [1], new Uint8Array(8))))
       assert.match(refused, /^InvalidValue: no tensor has the dtype/, dtype)
     }

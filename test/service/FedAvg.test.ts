@@ -225,7 +225,7 @@ describe("FedAvg.aggregate", () => {
       [
         "what is no array",
         [result("a", [["w", new Map()]])],
-        /^WrongParameter: parameter "w" of a: it is no numpy array/
+        /^WrongParameter: parameter "w" of a: it is neither a numpy array nor a tensor/
       ],
       [
         "another shape",

@@ -173,12 +173,12 @@ describe("ModelFile", () => {
       const bfloat = new Tensor("BF16", [1], new Uint8Array(2))
       assert.match(
         yield* failure(ModelFile.write(path, [["b", bfloat]])),
-        /^ModelFileInvalid: .*array "b" is BF16.*write a .safetensors file, or widen it/
+        /^ModelFileInvalid: .*array "b" is BF16.*use .safetensors instead of .npz, or widen it/
       )
       const text = new NdArray("<U1", [1], new Uint8Array(4))
       assert.match(
         yield* failure(ModelFile.write(`${path}.safetensors`, [["s", text]])),
-        /^ModelFileInvalid: .*array "s": no tensor has the dtype <U1: write a .npz file/
+        /^ModelFileInvalid: .*array "s": no tensor has the dtype <U1: use .npz instead of .safetensors/
       )
     }).pipe(provideFiles)
   )

@@ -68,11 +68,14 @@ describe("parameter formats", () => {
   })
 
   it("what the other format lacks is refused by name", () => {
-    const complex = new NdArray("<c8", [1], new Uint8Array(8))
-    assert.include(failure([["z", complex]], "numpy", "pytorch"), '"z" has dtype <c8')
-    assert.include(failure([["b", new Tensor("BF16", [1], new Uint8Array(2))]], "pytorch", "numpy"), '"b" is a BF16')
-    assert.include(failure([["s", "text"]], "numpy", "pytorch"), '"s" is string')
-    assert.include(failure([["s", 1]], "pytorch", "numpy"), '"s" is number')
+    const complex = new NdArray("<c16", [1], new Uint8Array(16))
+    assert.include(failure([["z", complex]], "numpy", "pytorch"), '"z": no tensor has the dtype <c16')
+    assert.include(
+      failure([["b", new Tensor("BF16", [1], new Uint8Array(2))]], "pytorch", "numpy"),
+      '"b": numpy has no BF16'
+    )
+    assert.include(failure([["s", "text"]], "numpy", "pytorch"), '"s": it is no array')
+    assert.include(failure([["s", 1]], "pytorch", "numpy"), '"s": it is no tensor')
     assert.include(failure([["w", floats]], "keras_layer_weights", "numpy"), '"w" is NdArray')
     assert.include(failure([["w", floats]], "numpy", "keras_layer_weights"), '"w" names no layer')
     assert.include(failure([["a_nvf_0_nvf_1", floats]], "numpy", "keras_layer_weights"), "names no layer")

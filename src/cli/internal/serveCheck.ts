@@ -2,9 +2,11 @@
 import * as NodePath from "node:path"
 import { type Duration, Effect, FileSystem, Option, Result } from "effect"
 import { type AttachOptions, decodeAttachConfig } from "../../attach/AttachConfig.ts"
+import type { ExchangeFormat } from "../../clientapi/ClientApi.ts"
 import { checkSharedRoot } from "../../clientapi/Rendezvous.ts"
 import { parseJobName, siteName, trainerName } from "../../clientapi/TrainerName.ts"
 import { FLModel } from "../../model/FLModel.ts"
+import * as ModelExchange from "../../model/ModelExchange.ts"
 import * as ModelFile from "../../service/ModelFile.ts"
 import type { ParentJobOptions } from "../../service/NodeAttach.ts"
 import { wrongUsage } from "./Failure.ts"
@@ -21,6 +23,8 @@ export interface ServeOptions extends NetworkOptions {
   readonly model: string
   readonly rounds: number
   readonly out: string
+  readonly exchangeFormat: ExchangeFormat
+  readonly serverFormat: ExchangeFormat
   readonly task: string
   readonly events: Option.Option<string>
   readonly attachTimeout: Option.Option<Duration.Duration>
@@ -49,7 +53,9 @@ const flagNames: ReadonlyMap<string, string> = new Map([
   ["heartbeatTimeout", "--heartbeat-timeout"],
   ["taskWaitTimeout", "--task-timeout"],
   ["resultWaitTimeout", "--result-timeout"],
-  ["trainTaskName", "--task"]
+  ["trainTaskName", "--task"],
+  ["paramsExchangeFormat", "--exchange-format"],
+  ["serverExpectedFormat", "--server-format"]
 ])
 
 const inFlags = (message: string): string => message.replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
@@ -88,7 +94,14 @@ const attachOptions = (options: ServeOptions, attachId: string): AttachOptions =
     resultWaitTimeout: options.resultTimeout
   }
   const given = Object.entries(bounds).flatMap(([name, value]) => (Option.isSome(value) ? [[name, value.value]] : []))
-  return { ...Object.fromEntries(given), attachId, allowReconnect: options.allowReconnect, trainTaskName: options.task }
+  return {
+    ...Object.fromEntries(given),
+    attachId,
+    allowReconnect: options.allowReconnect,
+    trainTaskName: options.task,
+    paramsExchangeFormat: options.exchangeFormat,
+    serverExpectedFormat: options.serverFormat
+  }
 }
 
 const checkShared = Effect.fnUntraced(function* (given: string) {
@@ -134,19 +147,44 @@ const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
   return place
 })
 
-const checkModel = Effect.fnUntraced(function* (path: string) {
-  const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message, reason }) =>
-    wrongUsage(`--model: ${message}${reason._tag === "ModelFileInvalid" ? "; numpy.savez writes one" : ""}`)
-  )
+/** Model files hold arrays by name, and that is what is averaged: lists by layer have no place there. */
+const checkFormats = Effect.fnUntraced(function* ({ exchangeFormat, serverFormat }: ServeOptions) {
+  const keras: ExchangeFormat = "keras_layer_weights"
+  if (serverFormat === keras || (serverFormat === "raw" && exchangeFormat === keras)) {
+    return yield* wrongUsage(
+      `--server-format ${serverFormat} with --exchange-format ${exchangeFormat}: layer weights are no arrays by name, which serve averages: give --server-format numpy`
+    )
+  }
+})
+
+/** Whether parameters travel as tensors: "raw" at the service leaves them as the trainer wants them. */
+const sendsTensors = ({ exchangeFormat, serverFormat }: ServeOptions): boolean =>
+  serverFormat === "pytorch" || (serverFormat === "raw" && exchangeFormat === "pytorch")
+
+const checkModel = Effect.fnUntraced(function* (options: ServeOptions) {
+  const path = options.model
+  const arrays = yield* Effect.mapError(ModelFile.read(path), ({ message, reason }) => {
+    const isNpz = reason._tag === "ModelFileInvalid" && ModelFile.formatOf(path) !== "safetensors"
+    return wrongUsage(`--model: ${message}${isNpz ? "; numpy.savez writes one" : ""}`)
+  })
   if (arrays.size === 0) return yield* wrongUsage(`--model ${path} holds no arrays: there is nothing to train`)
-  return new FLModel({ params: arrays })
+  const read = new FLModel({ params: arrays })
+  const isTorch = sendsTensors(options)
+  const model = isTorch ? ModelExchange.toTensors(read) : ModelExchange.toArrays(read)
+  return yield* Effect.mapError(Effect.fromResult(model), ({ message }) =>
+    wrongUsage(
+      `--model ${path}: ${message}: give ${isTorch ? "--server-format numpy" : "--exchange-format pytorch --server-format pytorch"}, or another model`
+    )
+  )
 })
 
 /** An output that can't be written shall not cost hours of training. */
 const checkOut = Effect.fnUntraced(function* (path: string) {
   const fs = yield* FileSystem.FileSystem
   const folder = NodePath.dirname(NodePath.resolve(path))
-  if (!path.endsWith(".npz")) return yield* wrongUsage(`--out ${path}: only .npz files can be written; name it so`)
+  if (ModelFile.formatOf(path) === undefined) {
+    return yield* wrongUsage(`--out ${path}: only .npz and .safetensors files can be written; name it so`)
+  }
   const there = yield* Effect.option(fs.stat(folder))
   if (Option.isNone(there) || there.value.type !== "Directory") {
     return yield* wrongUsage(`--out ${path}: the folder ${folder} is not there: make it first`)
@@ -168,8 +206,15 @@ export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptio
   yield* Effect.forEach(trainers, decodeAttachConfig).pipe(
     Effect.mapError(({ message }) => wrongUsage(inFlags(message)))
   )
+  yield* checkFormats(options)
   const place = yield* checkPlace(options)
   yield* checkOut(options.out)
-  const model = yield* checkModel(options.model)
-  return { trainers, place, model }
+  const model = yield* checkModel(options)
+  yield* Effect.mapError(Effect.fromResult(ModelFile.check(options.out, model.weights)), ({ message }) =>
+    wrongUsage(`--out: ${message}`)
+  )
+  const metadata = yield* Effect.mapError(ModelFile.readMetadata(options.model), ({ message }) =>
+    wrongUsage(`--model: ${message}`)
+  )
+  return { trainers, place, model, metadata }
 })

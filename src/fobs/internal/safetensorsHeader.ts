@@ -1,5 +1,5 @@
 /** The JSON header of safetensors, read and written (docs/wire/fobs.md, section 4.2). */
-import { Result, Schema } from "effect"
+import { Record, Result, Schema } from "effect"
 import type { Tensor } from "../Tensor.ts"
 import { type TensorDtype, tensorWidth } from "../Tensor.ts"
 import { decodeText } from "./reader.ts"
@@ -12,7 +12,7 @@ const maxHeader = 100_000_000
 const metadataKey = "__metadata__"
 
 const Entry = Schema.Struct({
-  dtype: Schema.Literals(["BOOL", "U8", "I8", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64"]),
+  dtype: Schema.Literals(Record.keys(tensorWidth)),
   shape: Schema.Array(Schema.Int),
   data_offsets: Schema.Tuple([Schema.Int, Schema.Int])
 })

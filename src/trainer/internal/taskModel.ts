@@ -6,13 +6,14 @@ import * as ModelExchange from "../../model/ModelExchange.ts"
 import type { Shareable } from "../../model/Shareable.ts"
 import { convert } from "./paramsFormat.ts"
 
-/** What training changed, in the form that the trainer uses; only arrays of numpy's kind are subtracted. */
+/** What training changed, in the form that the trainer uses; only arrays and tensors are subtracted. */
 const difference = ({ exchange_format: own }: TaskExchange, base: FLModel, trained: FLModel) =>
   Result.gen(function* () {
-    const after = yield* convert(trained, own, "numpy")
-    const before = yield* convert(base, own, "numpy")
+    const flat = own === "keras_layer_weights" ? "numpy" : own
+    const after = yield* convert(trained, own, flat)
+    const before = yield* convert(base, own, flat)
     const changed = yield* Result.mapError(ModelExchange.difference(after, before), ({ message }) => message)
-    return yield* convert(changed, "numpy", own)
+    return yield* convert(changed, flat, own)
   })
 
 /** The Shareable that answers a task with a model, or why there is none. `base` is the model that came with the task. */
