@@ -90,6 +90,13 @@ export interface IncomingStream {
    * when the sender gives up, when nothing comes in `readTimeout`, and when a bound is broken.
    */
   readonly read: Effect.Effect<Uint8Array | undefined, CellError>
+  /**
+   * Says that nobody will look at a chunk any more, nor at a view of it: where its memory was lent by the connection, it
+   * is used again. Nobody has to say that.
+   */
+  readonly release: (chunk: Uint8Array) => void
+  /** A chunk to be kept for long: a copy where its memory was lent, which is given back; else the chunk itself. */
+  readonly keep: (chunk: Uint8Array) => Uint8Array
 }
 
 /**

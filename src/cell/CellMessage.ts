@@ -22,7 +22,8 @@ export interface OutgoingMessage {
 
 /**
  * A message as it came. The payload is a view that its receiver owns, empty where there is none; `block` are the headers
- * as they came, encoded, where the message came by a connection.
+ * as they came, encoded, where the message came by a connection. Where there is a `release`, the payload's memory is
+ * lent: who is done with the payload, and all views of it, may give it back by that; see {@link owned}.
  *
  * @category models
  * @since 0.1.0
@@ -33,6 +34,23 @@ export interface IncomingMessage {
   readonly payload: Uint8Array
   /** Whether the payload came protected, and was opened. */
   readonly isProtected?: boolean
+  readonly release?: () => void
+}
+
+/**
+ * A message whose payload may be kept: one with a lent payload gets a copy, and what was lent is given back.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const owned = (message: IncomingMessage): IncomingMessage => {
+  const { release, ...rest } = message
+  if (release === undefined) {
+    return message
+  }
+  const payload = message.payload.slice()
+  release()
+  return { ...rest, payload }
 }
 
 /**

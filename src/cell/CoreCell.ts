@@ -50,7 +50,8 @@ export interface Protection {
 }
 
 /**
- * What takes the frames of streams. These effects run in the reader of the connection: they must not wait.
+ * What takes the frames of streams. These effects run in the reader of the connection: they must not wait. `data` has
+ * the payload, lent or not, from then on; the others look at the headers alone.
  *
  * @category models
  * @since 0.1.0
@@ -194,6 +195,7 @@ export const make = Effect.fnUntraced(function* (
   })
 
   const dropped = (message: CellMessage.IncomingMessage, why: string): Effect.Effect<void> => {
+    message.release?.()
     const { channel, topic } = CellMessage.address(message.headers)
     const origin = CellMessage.text(message.headers, header.origin)
     return Effect.logDebug(`${fqcn}: dropped a message of ${origin} for ${channel}/${topic}: ${why}`)
@@ -310,10 +312,11 @@ export const make = Effect.fnUntraced(function* (
 
   const dispatch = (message: CellMessage.IncomingMessage, via: Via): Effect.Effect<void> => {
     if (message.headers.get(header.messageType) !== "req") {
-      return waiters.settle(message)
+      return waiters.settle(CellMessage.owned(message))
     }
     if (message.headers.get(header.channel) !== CellMessage.streamChannel) {
-      const answer = serve(message, via)
+      // It is kept by whoever handles it, for as long as that one likes.
+      const answer = serve(CellMessage.owned(message), via)
       const origin = CellMessage.text(message.headers, header.origin)
       return Effect.asVoid(serving(expectsReply(message) ? options.owed.during(origin, answer) : answer))
     }

@@ -18,7 +18,8 @@ import type { TransportError } from "./TransportError.ts"
 
 /**
  * What came in one DATA frame. `headers` is empty where the frame had none; `block` is the header block as it came;
- * `block` and `payload` are views that the receiver owns.
+ * `block` and `payload` are views that the receiver owns. Where there is a `release`, the payload's memory is lent:
+ * calling it gives that back to the link (see `FrameLink.releaseOf`), which nobody has to do; headers and block stay.
  *
  * @category models
  * @since 0.1.0
@@ -27,6 +28,7 @@ export interface Incoming {
   readonly headers: ReadonlyMap<string, unknown>
   readonly block: Uint8Array
   readonly payload: Uint8Array
+  readonly release?: () => void
 }
 
 /**
@@ -118,7 +120,8 @@ const greetedAgain = Effect.fnUntraced(function* (party: Party, peer: string, ty
 /** Sorts the frames of a peer that has a name. */
 const makeSorting = (party: Party, peer: string, answerPing: () => void) =>
   Effect.fnUntraced(function* (bytes: Uint8Array): Effect.fn.Return<Meaning> {
-    const decoded = Frame.decode(bytes)
+    const release = party.link.releaseOf?.(bytes)
+    const decoded = Frame.decode(bytes, release !== undefined)
     if (Result.isFailure(decoded)) {
       yield* party.complain(`dropped a frame of ${peer}: ${decoded.failure.message}`)
       return nothing
@@ -127,7 +130,8 @@ const makeSorting = (party: Party, peer: string, answerPing: () => void) =>
     switch (type) {
       case Frame.types.data:
         if (appId === Frame.cellAppId) {
-          return { kind: "message", message: { headers: headers ?? noHeaders, block, payload } }
+          const message = { headers: headers ?? noHeaders, block, payload }
+          return { kind: "message", message: release === undefined ? message : { ...message, release } }
         }
         yield* Effect.logDebug(
           `${party.link.info.peerAddress}: dropped a frame of ${peer} for the application ${appId}`
@@ -184,7 +188,10 @@ export const make = Effect.fn("Connection.make")(function* (
       const meaning = yield* sort(bytes)
       if (meaning.kind === "message") {
         messages.push(meaning.message)
-      } else if (meaning.kind === "end") {
+        continue
+      }
+      party.link.releaseOf?.(bytes)?.()
+      if (meaning.kind === "end") {
         ended = meaning.reason
         break
       }

@@ -45,6 +45,12 @@ export interface FrameLink {
    * the caller owns from then on. Fails with `ConnectionClosed` when the link has ended, `BadData` on a broken frame.
    */
   readonly receive: Effect.Effect<NonEmptyReadonlyArray<Uint8Array>, TransportError>
+  /**
+   * How to give the memory of a received frame back to a link that uses it again; `undefined` for a frame whose memory
+   * it does not use again. Who calls what is answered says that nobody looks at the frame any more, nor at a view of it:
+   * its bytes may change at once. A frame that is never given back stays as it is; further calls do nothing.
+   */
+  readonly releaseOf?: (frame: Uint8Array) => (() => void) | undefined
 }
 
 /**

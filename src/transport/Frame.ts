@@ -150,17 +150,20 @@ const decodeHeaders = (block: Uint8Array): Result.Result<ReadonlyMap<string, unk
  * block that is no msgpack map. Flags and the reserved byte are not looked at; a declared length that differs from the
  * bytes at hand is treated as the reference does.
  *
+ * The payload is a view of `bytes`; so are the header block and what is bytes in the headers, unless `ownHeaders` is
+ * true: then they are copied, and `bytes` may change once the payload is done with.
+ *
  * @category constructors
  * @since 0.1.0
  */
-export const decode = (bytes: Uint8Array): Result.Result<Frame, TransportError> => {
+export const decode = (bytes: Uint8Array, ownHeaders = false): Result.Result<Frame, TransportError> => {
   if (bytes.length < prefixSize) {
     return Result.fail(badData(`a frame of ${bytes.length} bytes is shorter than its ${prefixSize} bytes of prefix`))
   }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const length = view.getUint32(0)
   const payloadAt = prefixSize + view.getUint16(4)
-  const block = bytes.subarray(prefixSize, payloadAt)
+  const block = ownHeaders ? bytes.slice(prefixSize, payloadAt) : bytes.subarray(prefixSize, payloadAt)
   const headers = payloadAt === prefixSize ? Result.succeed(undefined) : decodeHeaders(block)
   return Result.map(headers, (headers) => ({
     type: view.getUint8(6),

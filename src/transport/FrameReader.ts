@@ -6,6 +6,7 @@
 import { Result } from "effect"
 import { maxSize, prefixSize } from "./Frame.ts"
 import { badData } from "./internal/errors.ts"
+import * as FramePool from "./internal/framePool.ts"
 import type { TransportError } from "./TransportError.ts"
 
 const lengthSize = 4
@@ -29,6 +30,9 @@ const checkLength = (length: number): TransportError | undefined =>
  * Chunks come in by {@link push}, or are read straight into place with {@link space} and {@link filled}. Frames that
  * lie whole in a chunk come out as views of it; one that spans chunks is collected in memory that grows with the bytes
  * at hand, never by its declared length alone. After a failure the stream is lost: the reader must not be used again.
+ *
+ * A frame belongs to whoever gets it, for as long as that one likes. Frames of a middling size (64 KiB to 4 MiB) that
+ * were collected lie in memory that can be used again: see {@link releaseOf}.
  * Source: docs/wire/transport.md, sections 1.5 and 3.1.
  *
  * @category models
@@ -39,6 +43,9 @@ export class FrameReader {
   #have = 0
   /** Length of the frame being collected; 0 while that is not known. */
   #need = 0
+  /** Where small frames and the beginnings of large ones are read; used again until a frame lies in it. */
+  #scratch = new Uint8Array(0)
+  readonly #pool = FramePool.make()
 
   /** Bytes of an unfinished frame that are held. */
   get pending(): number {
@@ -79,27 +86,51 @@ export class FrameReader {
   }
 
   /**
-   * Where the next bytes of the stream belong, given that `available` are waiting: the inside of the frame being
-   * collected, or fresh memory. Read into its beginning, then call {@link filled} with the part that was filled.
+   * Where the next bytes of the stream belong, given that `available` may be waiting: what is missing of the frame being
+   * collected, and behind it room for what follows. Read into both, in this order, then call {@link filled}.
    */
-  space(available: number): Uint8Array {
+  space(available: number): ReadonlyArray<Uint8Array> {
     const wanted = Math.max(1, available)
+    if (this.#scratch.length === 0) {
+      this.#scratch = new Uint8Array(scratchSize)
+    }
     if (this.#need === 0) {
-      return new Uint8Array(Math.min(wanted, scratchSize))
+      return [this.#scratch.subarray(0, wanted)]
     }
     this.#reserve(Math.min(this.#need, this.#have + wanted))
-    return this.#buffer.subarray(this.#have, Math.min(this.#buffer.length, this.#need))
+    const rest = this.#buffer.subarray(this.#have, Math.min(this.#buffer.length, this.#need))
+    return this.#have + rest.length === this.#need ? [rest, this.#scratch] : [rest]
   }
 
-  /** Takes the filled part of what {@link space} answered last; else as {@link push}. */
-  filled(bytes: Uint8Array): Result.Result<Array<Uint8Array>, TransportError> {
-    if (bytes.buffer !== this.#buffer.buffer || bytes.length === 0) {
-      return this.push(bytes)
-    }
+  /** Takes the first `count` bytes of what {@link space} answered last; else as {@link push}. */
+  filled(count: number): Result.Result<Array<Uint8Array>, TransportError> {
     const frames: Array<Uint8Array> = []
-    this.#have += bytes.length
-    this.#finish(frames)
-    return Result.succeed(frames)
+    let inScratch = count
+    if (this.#need > 0) {
+      const inPlace = Math.min(count, Math.min(this.#buffer.length, this.#need) - this.#have)
+      inScratch -= inPlace
+      this.#have += inPlace
+      this.#finish(frames)
+    }
+    if (inScratch === 0) {
+      return Result.succeed(frames)
+    }
+    const scratch = this.#scratch
+    return Result.map(this.push(scratch.subarray(0, inScratch)), (more) => {
+      if (more.length > 0) {
+        this.#scratch = new Uint8Array(0)
+      }
+      return [...frames, ...more]
+    })
+  }
+
+  /**
+   * How to give the memory of a frame back, for the frames to come: the caller says that nobody will look at its bytes
+   * any more, nor at a view of them. `undefined` for a frame whose memory is not used again. Nobody has to give
+   * anything back; further calls of what is answered do nothing.
+   */
+  releaseOf(frame: Uint8Array): (() => void) | undefined {
+    return this.#pool.releaseOf(frame)
   }
 
   /** Copies what belongs to the unfinished frame and answers how many bytes that were. */
@@ -119,7 +150,11 @@ export class FrameReader {
       return checkLength(this.#need)
     }
     if (this.#need > 0 && this.#have === this.#need) {
-      frames.push(this.#buffer.subarray(0, this.#need))
+      const frame = this.#buffer.subarray(0, this.#need)
+      if (this.#pool.holds(this.#need)) {
+        this.#pool.lend(frame, this.#buffer)
+      }
+      frames.push(frame)
       this.#buffer = new Uint8Array(0)
       this.#have = 0
       this.#need = 0
@@ -131,12 +166,16 @@ export class FrameReader {
     if (this.#buffer.length >= size) {
       return
     }
+    const grown = this.#pool.holds(this.#need) ? this.#pool.take(this.#need) : this.#fresh(size)
+    grown.set(this.#buffer.subarray(0, this.#have))
+    this.#buffer = grown
+  }
+
+  #fresh(size: number): Uint8Array {
     let capacity = this.#need === 0 ? lengthSize : this.#need
     while (capacity > size * growth) {
       capacity = Math.ceil(capacity / growth)
     }
-    const grown = new Uint8Array(capacity)
-    grown.set(this.#buffer.subarray(0, this.#have))
-    this.#buffer = grown
+    return new Uint8Array(capacity)
   }
 }

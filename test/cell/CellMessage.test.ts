@@ -8,6 +8,19 @@ import { freshSeed, seeded } from "./wire.ts"
 
 const headers = (entries: Record<string, unknown>) => new Map(Object.entries(entries))
 
+/** Chunks that are the reader's own. */
+const owned = { release: () => {}, keep: (chunk: Uint8Array) => chunk }
+
+/** Chunks that are lent, and spoilt when they are given back. */
+const lent = () => ({
+  release: (chunk: Uint8Array) => void chunk.fill(0xdb),
+  keep: (chunk: Uint8Array) => {
+    const copy = chunk.slice()
+    chunk.fill(0xdb)
+    return copy
+  }
+})
+
 describe("reading headers", () => {
   it("tells nothing from what a peer may have put there", () => {
     const all = headers({
@@ -79,10 +92,10 @@ describe("blobs", () => {
       // Received in a random order, each some times.
       const order = chunks.flatMap((chunk) => (random() < 0.3 ? [chunk, chunk] : [chunk])).sort(() => random() - 0.5)
       const reassembly = makeReassembly(1000, 10_000)
-      const buffer = makeBlobBuffer(random() < 0.5 ? whole.length : 0)
+      const buffer = makeBlobBuffer(random() < 0.5 ? whole.length : 0, lent())
       let completions = 0
       for (const { isFinal, pieces, sequence } of order) {
-        const accepted = reassembly.accept(sequence, CellMessage.concat(pieces), isFinal)
+        const accepted = reassembly.accept(sequence, CellMessage.concat(pieces).slice(), isFinal)
         if (accepted.kind === "next") {
           accepted.chunks.forEach(buffer.push)
           completions += accepted.isComplete ? 1 : 0
@@ -95,14 +108,18 @@ describe("blobs", () => {
   })
 
   it("memory is set apart for what has come, not for what is promised; one chunk is not copied", () => {
-    const promised = makeBlobBuffer(2 ** 50)
+    const promised = makeBlobBuffer(2 ** 50, owned)
     promised.push(new Uint8Array(1000))
     promised.push(new Uint8Array(1000))
     assert.strictEqual(promised.take().byteLength, 2000)
     const only = new Uint8Array(100)
-    const single = makeBlobBuffer(100)
+    const single = makeBlobBuffer(100, owned)
     single.push(only)
     assert.strictEqual(single.take(), only)
+    const ofLent = makeBlobBuffer(100, lent())
+    ofLent.push(only)
+    assert.deepStrictEqual(ofLent.take(), new Uint8Array(100))
+    assert.strictEqual(only[0], 0xdb)
   })
 
   it("what waits for earlier chunks is bounded, in number and in bytes", () => {

@@ -4,6 +4,7 @@ import type { Cell, CellOptions, CellRequest } from "../../src/cell/Cell.ts"
 import { type CellEngine, makeEngine } from "../../src/cell/internal/CellEngine.ts"
 import { type Driver, Drivers } from "../../src/transport/Drivers.ts"
 import * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
+import { type Loans, lending } from "./lending.ts"
 
 export const chat = (topic: string) => ({ channel: "chat", topic })
 
@@ -15,6 +16,8 @@ export const until = (cell: Cell["Service"], peer: string, isUp = true) =>
 
 interface World {
   readonly driver: Driver
+  /** The frames that the cells have; what they give back is spoilt. */
+  readonly loans: Loans
   /** A cell in a scope of its own, that `stop` closes. */
   readonly cell: (
     options: CellOptions
@@ -27,7 +30,8 @@ interface World {
 
 /** A network of its own, and cells on it. Their scopes close before the network's. */
 export const makeWorld = Effect.fnUntraced(function* (options: MemoryDriver.NetworkOptions = {}) {
-  const driver = yield* MemoryDriver.makeNetwork(options)
+  const loans: Loans = { open: 0, returned: 0 }
+  const driver = lending(yield* MemoryDriver.makeNetwork(options), loans)
   const drivers = Layer.merge(
     Layer.succeed(Drivers, Drivers.of({ forUrl: () => Effect.succeed(driver) })),
     SecureRandom.layerWebCrypto
@@ -39,7 +43,7 @@ export const makeWorld = Effect.fnUntraced(function* (options: MemoryDriver.Netw
     const engine = yield* makeEngine(options).pipe(Effect.provide(drivers), Scope.provide(scope), Effect.orDie)
     return { ...engine, scope, stop }
   })
-  return { driver, cell } satisfies World
+  return { driver, loans, cell } satisfies World
 })
 
 /** A parent that listens at `memory://site-1`, and children that have connected to it. */

@@ -58,7 +58,9 @@ export const makeWire = Effect.fnUntraced(function* (
         .set("cn__destination", frame.target)
         .set("cn__optional", frame.optional)
       const frames = ends.get(frame.target)?.frames
-      const message = { headers, payload: concat(frame.pieces) }
+      // Each payload is lent, and spoilt when it is given back.
+      const payload = concat(frame.pieces).slice()
+      const message = { headers, payload, release: () => void payload.fill(0xdb) }
       const handler = { sm__DATA: frames?.data, sm__ACK: frames?.ack, sm__ERROR: frames?.error }[frame.topic]
       return handler?.(message) ?? Effect.void
     })

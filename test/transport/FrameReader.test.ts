@@ -9,6 +9,17 @@ const frameOf = (length: number, fill: number): Uint8Array => {
   return frame
 }
 
+/** Fills what `space` has answered with the beginning of some bytes. */
+const fill = (space: ReadonlyArray<Uint8Array>, bytes: Uint8Array): number => {
+  let at = 0
+  for (const place of space) {
+    const part = bytes.subarray(at, at + place.length)
+    place.set(part)
+    at += part.length
+  }
+  return at
+}
+
 const concat = (...parts: ReadonlyArray<Uint8Array>): Uint8Array => new Uint8Array(Buffer.concat(parts))
 
 describe("FrameReader", () => {
@@ -46,10 +57,8 @@ describe("FrameReader", () => {
           read.push(...Result.getOrThrow(reader.push(stream.slice(at, at + size))))
           at += size
         } else {
-          const space = reader.space(random(2) * size)
-          const count = Math.min(space.length, size, stream.length - at)
-          space.set(stream.subarray(at, at + count))
-          read.push(...Result.getOrThrow(reader.filled(space.subarray(0, count))))
+          const count = fill(reader.space(random(2) * size), stream.subarray(at, at + size))
+          read.push(...Result.getOrThrow(reader.filled(count)))
           at += count
         }
       }
@@ -67,9 +76,9 @@ describe("FrameReader", () => {
     const head = new Uint8Array(16)
     new DataView(head.buffer).setUint32(0, 2145386496)
     reader.push(head)
-    assert.isAtMost(reader.space(0).buffer.byteLength, 16 * 64)
+    assert.isAtMost(reader.space(0)[0]?.buffer.byteLength ?? Number.NaN, 16 * 64)
     reader.push(new Uint8Array(1 << 20))
-    assert.isAtMost(reader.space(0).buffer.byteLength, 10 << 20)
+    assert.isAtMost(reader.space(0)[0]?.buffer.byteLength ?? Number.NaN, 10 << 20)
     assert.strictEqual(reader.pending, (1 << 20) + 16)
   })
 
@@ -77,15 +86,65 @@ describe("FrameReader", () => {
     const reader = new FrameReader()
     const size = 1 << 20
     const frame = frameOf(size, 7)
-    const scratch = reader.space(size)
-    scratch.set(frame.subarray(0, scratch.length))
-    assert.deepStrictEqual(Result.getOrThrow(reader.filled(scratch)), [])
-    const rest = reader.space(size - scratch.length)
-    assert.strictEqual(rest.length, size - scratch.length)
-    rest.set(frame.subarray(scratch.length))
-    const [read] = Result.getOrThrow(reader.filled(rest))
-    assert.strictEqual(read?.buffer, rest.buffer)
-    assert.strictEqual(Buffer.compare(read ?? rest, frame), 0)
+    const stream = concat(frame, frameOf(20, 1))
+    const begun = fill(reader.space(size), stream)
+    assert.deepStrictEqual(Result.getOrThrow(reader.filled(begun)), [])
+    const [rest, next] = reader.space(size)
+    assert.strictEqual(rest?.length, size - begun)
+    const count = fill([rest ?? stream, next ?? stream], stream.subarray(begun))
+    const [read, behind] = Result.getOrThrow(reader.filled(count))
+    assert.strictEqual(read?.buffer, rest?.buffer)
+    assert.strictEqual(Buffer.compare(read ?? stream, frame), 0)
+    assert.deepStrictEqual(behind, frameOf(20, 1))
+  })
+
+  it("memory that is given back is used again, and no other", () => {
+    const reader = new FrameReader()
+    const size = (1 << 20) + 700
+    const next = (fill: number): Uint8Array => {
+      const frame = frameOf(size, fill)
+      reader.push(frame.slice(0, 1000))
+      const [read] = Result.getOrThrow(reader.push(frame.slice(1000)))
+      return read ?? assert.fail("no frame came out")
+    }
+    const buffers = new Set<ArrayBufferLike>()
+    for (let n = 0; n < 100; n++) {
+      const frame = next(n)
+      assert.strictEqual(Buffer.compare(frame, frameOf(size, n)), 0)
+      buffers.add(frame.buffer)
+      const release = reader.releaseOf(frame)
+      release?.()
+      release?.()
+      assert.isUndefined(reader.releaseOf(frame))
+    }
+    assert.strictEqual(buffers.size, 1)
+    const kept = Array.from({ length: 10 }, (_, n) => next(n))
+    assert.isTrue(kept.every((frame, n) => Buffer.compare(frame, frameOf(size, n)) === 0))
+    // What was given back twice lies there once.
+    for (const frame of kept.slice(0, 2)) {
+      const release = reader.releaseOf(frame)
+      release?.()
+      release?.()
+    }
+    assert.strictEqual(new Set([next(1), next(2), next(3)].map(({ buffer }) => buffer)).size, 3)
+  })
+
+  it("what lies idle is bounded, and small and very large frames are not lent", () => {
+    const reader = new FrameReader()
+    const collected = (size: number): Uint8Array => {
+      reader.push(frameOf(size, 1).subarray(0, 8))
+      return Result.getOrThrow(reader.push(frameOf(size, 1).subarray(8)))[0] ?? assert.fail("no frame came out")
+    }
+    for (const size of [100, 60_000, 5 << 20]) {
+      assert.isUndefined(reader.releaseOf(collected(size)), `${size}`)
+    }
+    const frames = Array.from({ length: 20 }, () => collected(1 << 20))
+    const before = new Set(frames.map(({ buffer }) => buffer))
+    for (const frame of frames) {
+      reader.releaseOf(frame)?.()
+    }
+    const again = Array.from({ length: 20 }, () => collected(1 << 20))
+    assert.strictEqual(again.filter(({ buffer }) => before.has(buffer)).length, 8)
   })
 
   it("impossible lengths fail with BadData, however they arrive", () => {

@@ -226,6 +226,8 @@ export const makeCourier = (options: CourierOptions): Courier => {
     headers.set(header.payloadLength, message.payload.byteLength)
     headers.set(header.sendTime, new Float(now))
     const sent = send(peer, headers, [message.payload]).pipe(
+      // Only when it has left: what was cut short may be on its way still.
+      Effect.tap(() => Effect.sync(() => message.release?.())),
       Effect.catch(onLost),
       Effect.ensuring(Effect.sync(() => options.room.leave(peer.queued, size)))
     )

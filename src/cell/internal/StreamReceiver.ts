@@ -87,6 +87,17 @@ export const makeReceiver = Effect.fnUntraced(function* (
   const registry = makeRegistry<StreamHandler>()
   const active = new Map<string, Receiving>()
   const retained = new Map<string, Retained>()
+  /** How to give the memory of chunks back that were lent. */
+  const releases = new WeakMap<Uint8Array, () => void>()
+  const release = (chunk: Uint8Array): void => releases.get(chunk)?.()
+  const keep = (chunk: Uint8Array): Uint8Array => {
+    if (!releases.has(chunk)) {
+      return chunk
+    }
+    const copy = chunk.slice()
+    release(chunk)
+    return copy
+  }
 
   const retain = (identity: Identity, millis: number, outcome: Retained["outcome"]) => {
     active.delete(identity.key)
@@ -144,6 +155,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
   /** Ends a stream; its reader fails. Only the first failure counts. */
   const end = (stream: Receiving, error: CellError) => {
     stream.failure ??= error
+    stream.chunks.slice(stream.head).forEach(release)
     stream.chunks = []
     stream.head = 0
     stream.wake.openUnsafe()
@@ -210,9 +222,10 @@ export const makeReceiver = Effect.fnUntraced(function* (
       const size = Math.max(0, CellMessage.int(headers, streamHeader.size) ?? 0)
       const next = read(stream)
       const { address, isProtected, origin } = stream
-      yield* stream.handler({ origin, address, headers, size, isProtected, read: next })
-      while ((yield* next) !== undefined) {
-        // The handler wants no more; the sender must not wait for that.
+      yield* stream.handler({ origin, address, headers, size, isProtected, read: next, release, keep })
+      // The handler wants no more; the sender must not wait for that.
+      for (let left = yield* next; left !== undefined; left = yield* next) {
+        release(left)
       }
     }).pipe(
       Effect.catchCause((cause) => {
@@ -269,12 +282,16 @@ export const makeReceiver = Effect.fnUntraced(function* (
   ) {
     const { headers, payload } = message
     const address = streamAddress(headers)
+    if (message.release !== undefined) {
+      releases.set(payload, message.release)
+    }
     if (sequence === 0 && (address.channel !== stream.address.channel || address.topic !== stream.address.topic)) {
       return yield* fail(stream, `${name(stream)} changed its address`)
     }
     const isFinal = CellMessage.int(headers, streamHeader.dataType) === frameKind.final
     const accepted = stream.reassembly.accept(sequence, payload, isFinal)
     if (accepted.kind === "duplicate") {
+      message.release?.()
       return yield* stream.isReliable ? ack(stream, stream.consumed) : Effect.void
     }
     if (accepted.kind === "overflow") {
@@ -349,6 +366,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
     const past = retained.get(key)
     if (past !== undefined) {
       if (past.expires > now()) {
+        message.release?.()
         return yield* answerAgain(past)
       }
       retained.delete(key)
@@ -365,6 +383,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
     const stream = active.get(key) ?? (yield* open(identity, headers))
     if (stream.failure === undefined) {
       yield* accept(stream, message, sequence)
+    } else {
+      message.release?.()
     }
   })
 

@@ -4,18 +4,25 @@ import type { CellError } from "../CellError.ts"
 import { concat } from "../CellMessage.ts"
 import { streamFailed } from "./errors.ts"
 
-/** Gathers a blob into one buffer, each byte copied at most once, a blob of one chunk not at all. */
+/**
+ * Gathers a blob into one buffer, each byte copied at most once; a blob of one chunk only where its memory was lent.
+ * Chunks are given back as soon as they are copied.
+ */
 export interface BlobBuffer {
   readonly length: () => number
   readonly push: (chunk: Uint8Array) => void
   readonly take: () => Uint8Array
 }
 
-// Memory for the whole is set apart once this share of it has come: a peer that only promises costs nothing.
-const trustedShare = 1 / 4
+// Memory for the whole is set apart once this share of it has come: a peer that only promises costs nothing. What waits
+// till then is more lent memory than links have to use again, if the share is large.
+const trustedShare = 1 / 16
 
 /** `size` is what the peer declared, 0 for unknown; more than that must not be pushed. */
-export const makeBlobBuffer = (size: number): BlobBuffer => {
+export const makeBlobBuffer = (
+  size: number,
+  { keep, release }: Pick<IncomingStream, "keep" | "release">
+): BlobBuffer => {
   let chunks: Array<Uint8Array> = []
   let whole: Uint8Array | undefined
   let length = 0
@@ -27,6 +34,7 @@ export const makeBlobBuffer = (size: number): BlobBuffer => {
       for (const earlier of chunks) {
         whole.set(earlier, at)
         at += earlier.byteLength
+        release(earlier)
       }
       chunks = []
     }
@@ -36,9 +44,25 @@ export const makeBlobBuffer = (size: number): BlobBuffer => {
       whole.set(chunk, length)
     }
     length += chunk.byteLength
+    if (whole !== undefined) {
+      release(chunk)
+    }
   }
 
-  return { length: () => length, push, take: () => whole?.subarray(0, length) ?? concat(chunks) }
+  const take: BlobBuffer["take"] = () => {
+    if (whole !== undefined) {
+      return whole.subarray(0, length)
+    }
+    const [only] = chunks
+    if (only !== undefined && chunks.length === 1) {
+      return keep(only)
+    }
+    const all = concat(chunks)
+    chunks.forEach(release)
+    return all
+  }
+
+  return { length: () => length, push, take }
 }
 
 const tooLarge = (origin: string, size: number, limit: number): CellError =>
@@ -62,7 +86,7 @@ export const readBlob = Effect.fnUntraced(function* (
   if (size > limit) {
     return yield* Effect.fail(tooLarge(origin, size, limit))
   }
-  const buffer = makeBlobBuffer(size)
+  const buffer = makeBlobBuffer(size, incoming)
   while (true) {
     const chunk = yield* incoming.read
     if (chunk === undefined) {

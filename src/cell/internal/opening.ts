@@ -55,7 +55,12 @@ export const makeOpening = ({ protection, refusals, serving }: OpeningOptions): 
     const opening = Effect.matchEffect(shield.open(message), {
       onFailure: ({ message: why, reason }) =>
         refuse(message, reason._tag === "ProtectionFailed" ? reason.stage : "exchange", why),
-      onSuccess: next
+      onSuccess: (opened) => {
+        if (opened.payload.buffer !== message.payload.buffer) {
+          message.release?.()
+        }
+        return next(opened)
+      }
     })
     // While its origin is asked for a certificate, the reader goes on; otherwise it brings no more than is opened.
     return Effect.flatMap(shield.isKnown(CellMessage.text(message.headers, header.origin)), (isKnown) =>

@@ -29,5 +29,5 @@ export const counted = (link: FrameLink): { readonly link: FrameLink; readonly t
       traffic.bytesSent += size
     })
   }
-  return { link: { info: link.info, send, receive }, traffic }
+  return { link: { ...link, send, receive }, traffic }
 }

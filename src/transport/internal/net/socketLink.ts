@@ -27,7 +27,7 @@ const makeSplitter = (peer: string, role: "active" | "passive") => {
     return stranger === undefined ? undefined : badData(stranger)
   }
 
-  return (chunk: Uint8Array): Result.Result<ReadonlyArray<Uint8Array>, TransportError> => {
+  const split = (chunk: Uint8Array): Result.Result<ReadonlyArray<Uint8Array>, TransportError> => {
     if (!isGreeted) {
       const problem = judge(chunk)
       if (problem !== undefined) {
@@ -39,6 +39,7 @@ const makeSplitter = (peer: string, role: "active" | "passive") => {
       return frames
     })
   }
+  return { split, releaseOf: (frame: Uint8Array) => reader.releaseOf(frame) }
 }
 
 const nothingSaid = (peer: string, role: "active" | "passive", isTls: boolean): TransportError => {
@@ -60,7 +61,7 @@ export const make = Effect.fnUntraced(function* (
   settings: Omit<Link.Settings, "batchBytes">
 ): Effect.fn.Return<FrameLink, never, Scope.Scope> {
   const peer = info.peerAddress
-  const split = makeSplitter(peer, role)
+  const { releaseOf, split } = makeSplitter(peer, role)
   let isSpoken = false
   let isOver = false
 
@@ -121,5 +122,5 @@ export const make = Effect.fnUntraced(function* (
     link.gone()
   }
   socket.resume()
-  return link.frames
+  return { ...link.frames, releaseOf }
 })

@@ -100,6 +100,14 @@ export const read = (
 ): Effect.Effect<number, TransportError> =>
   call("read", path, (done) => NodeFs.read(fd, into, 0, into.byteLength, position, done))
 
+/** The same into several pieces of memory, one after the other. */
+export const readInto = (
+  fd: number,
+  path: string,
+  into: ReadonlyArray<Uint8Array>,
+  position: number
+): Effect.Effect<number, TransportError> => call("read", path, (done) => NodeFs.readv(fd, into, position, done))
+
 export const sync = (fd: number, path: string): Effect.Effect<void, TransportError> =>
   callVoid("flush", path, (done) => NodeFs.fsync(fd, done))
 

@@ -46,6 +46,8 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   let ended: TransportError | undefined
   let isPeerClosed = false
   let hasReceived = false
+  /** Whether something else than the peer's log may have changed, or its changes are not told. */
+  let isLookDue = true
   let lastAlive = nowMillis()
   const news = yield* Latch.make(false)
   const writing = yield* Semaphore.make(1)
@@ -80,6 +82,7 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   if (settings.watch) {
     yield* Files.watch(directory, (name) => {
       if (name === null || !name.startsWith(`${side}.`)) {
+        isLookDue ||= name === null || !name.endsWith(".log")
         news.openUnsafe()
       }
     })
@@ -116,7 +119,8 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   })
   yield* Effect.forkScoped(watchLease)
 
-  const pass = reading.withPermits(1)(Effect.suspend(() => (ended === undefined ? reader.pass : Effect.fail(ended))))
+  const pass = (isThorough: boolean) =>
+    reading.withPermits(1)(Effect.suspend(() => (ended === undefined ? reader.pass(isThorough) : Effect.fail(ended))))
 
   let ready: ReadonlyArray<Uint8Array> = []
 
@@ -126,25 +130,31 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
     let quiet = 0
     while (ready.length === 0) {
       news.closeUnsafe()
-      const { frames, hasMore, isNews } = yield* Effect.tapError(pass, (error) => Effect.sync(() => end(error)))
+      const isThorough = isLookDue || isPeerClosed
+      isLookDue = false
+      const { frames, hasMore, isNews } = yield* Effect.tapError(pass(isThorough), (error) =>
+        Effect.sync(() => end(error))
+      )
       if (isNews) {
         hasReceived = true
         lastAlive = nowMillis()
       }
       ready = frames
       if (frames.length > 0 || hasMore) {
+        isLookDue ||= isThorough
         continue
       }
       if (isNews) {
         wait = settings.pollInterval
         quiet = 0
-      } else {
+      } else if (isThorough) {
         yield* lookForEnd
         quiet += 1
       }
       if (!isPeerClosed) {
         quiet = 0
-        yield* restore(Effect.asVoid(Effect.timeoutOption(news.await, Duration.millis(wait))))
+        const told = yield* restore(Effect.timeoutOption(news.await, Duration.millis(wait)))
+        isLookDue ||= told._tag === "None"
         wait = Math.min(wait * backOff, settings.maxPollInterval)
       } else if (quiet >= drainPasses) {
         end(closed(target, "peer", `the peer closed the connection in ${directory}`))
@@ -183,7 +193,8 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   const frames: FrameLink = {
     info: { scheme: "shared-file", localAddress: `${directory}#${side}`, peerAddress: target },
     send,
-    receive
+    receive,
+    releaseOf: reader.releaseOf
   }
   return { frames, close } satisfies Link
 })

@@ -16,11 +16,17 @@ interface Pass {
 }
 
 export interface LogReader {
-  /** Fails with `BadData` on a broken stream; whatever the file system refuses counts as no news, until it works. */
-  readonly pass: Effect.Effect<Pass, TransportError>
+  /**
+   * Fails with `BadData` on a broken stream; whatever the file system refuses counts as no news, until it works. Only a
+   * thorough look sees what a network file system has not told by itself, and that the log has ended.
+   */
+  readonly pass: (isThorough: boolean) => Effect.Effect<Pass, TransportError>
+  /** As `FrameLink.releaseOf`. */
+  readonly releaseOf: (frame: Uint8Array) => (() => void) | undefined
   readonly close: Effect.Effect<void>
 }
 
+const minRead = 64 * 1024
 const maxRead = 8 * 1024 * 1024
 const noNews: Pass = { frames: [], isNews: false, hasMore: false }
 const sealed = /^\s*(\d{1,15})\s*$/
@@ -36,7 +42,6 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
   const frames = new FrameReader()
   let number = 0
   let offset = 0
-  let size = 0
   let current: Open | undefined
 
   const drop = Effect.suspend(() => {
@@ -56,10 +61,26 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
     })
   })
 
-  /** By its path first: on a network file system only that asks the server. A removed log can still be read. */
-  const look = Effect.fnUntraced(function* ({ fd, path }: Open) {
+  /** Reads what is there by now; `undefined` where nothing is. */
+  const readOn = Effect.fnUntraced(function* ({ fd, path }: Open) {
+    // A peer gets no more memory for a promise than for what it has written.
+    const space = frames.space(Math.max(minRead, Math.min(frames.pending, maxRead)))
+    const count = yield* Files.readInto(fd, path, space, offset)
+    if (count === 0) {
+      return undefined
+    }
+    offset += count
+    const cut = frames.filled(count)
+    const hasMore = count === space.reduce((size, { byteLength }) => size + byteLength, 0)
+    return Result.isFailure(cut)
+      ? yield* Effect.fail(badData(`${path}: ${cut.failure.message}`))
+      : { frames: cut.success, isNews: true, hasMore }
+  })
+
+  /** By its path: on a network file system only that asks the server. A removed log can still be read. */
+  const hasGrown = Effect.fnUntraced(function* ({ fd, path }: Open) {
     const found = (yield* Files.status(path)) ?? (yield* Files.statusOfOpen(fd, path))
-    size = found.size
+    return found.size > offset
   })
 
   const goOn = Effect.fnUntraced(function* ({ path }: Open) {
@@ -79,39 +100,26 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
     yield* Files.unlink(seal)
     number += 1
     offset = 0
-    size = 0
     return { frames: [], isNews: true, hasMore: true }
   })
 
-  const attempt = Effect.gen(function* () {
+  const attempt = Effect.fnUntraced(function* (isThorough: boolean) {
     const log = yield* opened
-    if (offset >= size) {
-      yield* look(log)
+    const read = yield* readOn(log)
+    if (read !== undefined || !isThorough) {
+      return read ?? noNews
     }
-    if (size <= offset) {
-      return yield* goOn(log)
-    }
-    const wanted = Math.min(size - offset, maxRead)
-    const space = frames.space(wanted)
-    const count = yield* Files.read(log.fd, log.path, space.subarray(0, wanted), offset)
-    if (count === 0) {
-      size = offset
-      return noNews
-    }
-    offset += count
-    const cut = frames.filled(space.subarray(0, count))
-    return Result.isFailure(cut)
-      ? yield* Effect.fail(badData(`${log.path}: ${cut.failure.message}`))
-      : { frames: cut.success, isNews: true, hasMore: offset < size }
+    return (yield* hasGrown(log)) ? ((yield* readOn(log)) ?? noNews) : yield* goOn(log)
   })
 
-  const pass = attempt.pipe(
-    Effect.catchIf(
-      (error) => error.reason._tag === "IoFailed",
-      () => Effect.as(drop, noNews)
-    ),
-    Effect.uninterruptible
-  )
+  const pass: LogReader["pass"] = (isThorough) =>
+    attempt(isThorough).pipe(
+      Effect.catchIf(
+        (error) => error.reason._tag === "IoFailed",
+        () => Effect.as(drop, noNews)
+      ),
+      Effect.uninterruptible
+    )
 
-  return { pass, close: drop }
+  return { pass, releaseOf: (frame) => frames.releaseOf(frame), close: drop }
 }
