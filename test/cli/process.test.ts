@@ -5,15 +5,18 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as NdMath from "../../src/fobs/NdMath.ts"
 import * as ModelFile from "../../src/service/ModelFile.ts"
-import { modelArrays, runToEnd, serveArgs, start, type Workspace, workspace } from "./support.ts"
-
-const stuckTrainer = join(import.meta.dirname, "stuckTrainer.ts")
-const quick = ["--heartbeat-interval", "200ms", "--heartbeat-timeout", "1s"]
-
-const probe = (w: Workspace, attachId: string, add: string) => start(["probe", w.profile(attachId), `--add=${add}`])
-const stuck = (w: Workspace, attachId: string) => start([w.profile(attachId)], stuckTrainer)
-const serve = (w: Workspace, ids: ReadonlyArray<string>, more: ReadonlyArray<string> = []) =>
-  start(serveArgs(w, [...ids.flatMap((id) => ["--attach-id", id]), ...more]))
+import {
+  assertModel,
+  modelArrays,
+  probe,
+  quick,
+  runToEnd,
+  serve,
+  serveArgs,
+  stuck,
+  type Workspace,
+  workspace
+} from "./support.ts"
 
 /** Nothing is left in the shared folder but locks, which are never removed. */
 const assertClean = (w: Workspace) => {
@@ -25,23 +28,6 @@ const assertClean = (w: Workspace) => {
   )
   assert.deepStrictEqual(readdirSync(w.shared), [".nvflare"])
 }
-
-/** The written model has exactly these arrays: every numeric one higher by `added`. */
-const assertModel = Effect.fnUntraced(function* (w: Workspace, added: number) {
-  const arrays = yield* ModelFile.read(w.out)
-  assert.deepStrictEqual(
-    [...arrays.keys()],
-    modelArrays.map(([name]) => name)
-  )
-  for (const [name, before] of modelArrays) {
-    // One step at a time, as the trainers went: float32 rounds in between.
-    let expected = before
-    for (let step = 0; step < added; step++) expected = NdMath.addScalar(expected, 1)
-    const after = arrays.get(name)
-    assert.deepStrictEqual([after?.dtype, after?.shape], [expected.dtype, expected.shape], name)
-    assert.deepStrictEqual(Buffer.from(after?.bytes ?? []), Buffer.from(expected.bytes), name)
-  }
-}, Effect.provide(NodeFileSystem.layer))
 
 const events = (w: Workspace): ReadonlyArray<{ readonly [field: string]: unknown }> =>
   readFileSync(w.events, "utf8")

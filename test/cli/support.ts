@@ -3,8 +3,10 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
+import { assert } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
+import * as NdMath from "../../src/fobs/NdMath.ts"
 import * as ModelFile from "../../src/service/ModelFile.ts"
 
 const bin = join(import.meta.dirname, "../../src/cli/bin.ts")
@@ -137,3 +139,32 @@ const isOver = (child: ChildProcess): boolean => child.exitCode !== null || chil
 
 export const runToEnd = (args: ReadonlyArray<string>): Effect.Effect<Ended> =>
   Effect.scoped(Effect.flatMap(start(args), ({ ended }) => ended))
+
+const trainerProgram = join(import.meta.dirname, "stuckTrainer.ts")
+/** Short leases: a second. */
+export const quick = ["--heartbeat-interval", "200ms", "--heartbeat-timeout", "1s"]
+
+export const probe = (w: Workspace, attachId: string, add: string) =>
+  start(["probe", w.profile(attachId), `--add=${add}`])
+/** A trainer that takes a task and never answers it; with `millis`, it does, after so long. */
+export const stuck = (w: Workspace, attachId: string, millis?: number) =>
+  start([w.profile(attachId), ...(millis === undefined ? [] : [String(millis)])], trainerProgram)
+export const serve = (w: Workspace, ids: ReadonlyArray<string>, more: ReadonlyArray<string> = []) =>
+  start(serveArgs(w, [...ids.flatMap((id) => ["--attach-id", id]), ...more]))
+
+/** The written model has exactly these arrays: every numeric one higher by `added`. */
+export const assertModel = Effect.fnUntraced(function* (w: Workspace, added: number) {
+  const arrays = yield* ModelFile.read(w.out)
+  assert.deepStrictEqual(
+    [...arrays.keys()],
+    modelArrays.map(([name]) => name)
+  )
+  for (const [name, before] of modelArrays) {
+    // One step at a time, as the trainers went: float32 rounds in between.
+    let expected = before
+    for (let step = 0; step < added; step++) expected = NdMath.addScalar(expected, 1)
+    const after = arrays.get(name)
+    assert.deepStrictEqual([after?.dtype, after?.shape], [expected.dtype, expected.shape], name)
+    assert.deepStrictEqual(Buffer.from(after?.bytes ?? []), Buffer.from(expected.bytes), name)
+  }
+}, Effect.provide(NodeFileSystem.layer))
