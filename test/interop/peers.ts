@@ -10,6 +10,8 @@ import { Effect } from "effect"
 import { inject } from "vitest"
 
 export const python = inject("python")
+/** The folder with PyTorch, or "" where there is none. */
+export const torch = inject("torch")
 
 const root = join(import.meta.dirname, "../..")
 const command = ["--conditions=fl-attach-source", join(root, "src/cli/bin.ts")]
@@ -92,14 +94,24 @@ export const flAttach = (...args: ReadonlyArray<string>) => start(process.execPa
 export const peer = (script: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
   start(python, [join(import.meta.dirname, "peers", script), ...args], env)
 
-/** A snippet of Python; succeeds with what it prints. */
-export const runPython = (code: string, ...args: ReadonlyArray<string>) =>
+/** The same with PyTorch on its path. */
+export const peerWithTorch = (script: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
+  peer(script, args, { ...env, PYTHONPATH: torch })
+
+const runSnippet = (code: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
   Effect.scoped(
     Effect.gen(function* () {
-      const { code: exit, err, out } = yield* (yield* start(python, ["-c", code, ...args])).ended
-      return exit === 0 ? out.trim() : yield* Effect.die(new Error(`python ended with ${exit}: ${err}`))
+      const { code: exit, err, out } = yield* (yield* start(python, ["-c", code, ...args], env)).ended
+      return exit === 0 ? out.trim() : yield* Effect.die(new Error(`python ended with ${exit}: ${out}${err}`))
     })
   )
+
+/** A snippet of Python; succeeds with what it prints. */
+export const runPython = (code: string, ...args: ReadonlyArray<string>) => runSnippet(code, args)
+
+/** The same with PyTorch, and the modules of test/interop/peers. */
+export const runTorch = (code: string, ...args: ReadonlyArray<string>) =>
+  runSnippet(code, args, { PYTHONPATH: `${torch}:${join(import.meta.dirname, "peers")}` })
 
 /** A folder that goes with the Scope. */
 export const folder = Effect.acquireRelease(
