@@ -1,5 +1,5 @@
 /** How a trainer comes to its session. Source: docs/wire/attach.md, section 7.1. */
-import { Clock, Deferred, Duration, Effect, Latch, Queue } from "effect"
+import { Clock, Deferred, Duration, Effect, Exit, Latch, Option, Queue, Scope } from "effect"
 import * as Cell from "../../cell/Cell.ts"
 import type { CellError } from "../../cell/CellError.ts"
 import * as Rendezvous from "../../clientapi/Rendezvous.ts"
@@ -133,27 +133,69 @@ const makeWay = ({ cpFqcn, connectUrl }: Found) => {
   return { stranger, verify, onDown, why: () => last }
 }
 
-/** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
-export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
+/** How often a trainer that waits for its session looks whether another service has taken the place of the one it found. */
+const relook = "1 second"
+
+/**
+ * Waits until a live service is published at another place than the one that was found. Such a service was closed or
+ * killed before it opened a session, and will not.
+ */
+const replaced = Effect.fnUntraced(function* (
+  profile: TrainerProfile,
+  found: Found
+): Effect.fn.Return<Found, never, FileLock | PrivateFiles> {
+  if (profile.source._tag === "Url") return yield* Effect.never
+  while (true) {
+    yield* Effect.sleep(relook)
+    // What can't be read now is looked at again: there is a service to wait for.
+    const now = yield* Effect.option(find(profile, Effect.undefined))
+    if (Option.isSome(now) && now.value.connectUrl !== found.connectUrl) return now.value
+  }
+})
+
+/** Connects to what was found, until a session is there or another service takes its place. */
+const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found, remaining: Remaining) {
   const limit = profile.jobWaitTimeout
-  const remaining = yield* remainingOf(limit)
-  const found = yield* find(profile, remaining)
   const { connectUrl } = found
   const { resources, state } = yield* makeState(profile, found)
   const { onDown, stranger, verify, why } = makeWay(found)
   yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown }), routeFailed)
   const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
-  const binding = yield* left === undefined
-    ? bound
-    : Effect.timeoutOrElse(bound, {
-        duration: left,
-        orElse: () => {
-          const unconnected = why()
-          const reason =
-            unconnected ?? `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id`
-          return Effect.fail(noSession(limit, "session", reason))
-        }
-      })
-  return { state, binding }
+  const inTime =
+    left === undefined
+      ? bound
+      : Effect.timeoutOrElse(bound, {
+          duration: left,
+          orElse: () => {
+            const unconnected = why()
+            const reason =
+              unconnected ?? `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id`
+            return Effect.fail(noSession(limit, "session", reason))
+          }
+        })
+  const first = yield* Effect.raceFirst(
+    Effect.map(inTime, (binding) => ({ binding })),
+    Effect.map(replaced(profile, found), (next) => ({ next }))
+  )
+  if ("binding" in first) return { state, binding: first.binding }
+  // A session that was opened at that very moment counts.
+  return state.binding === undefined ? first.next : { state, binding: state.binding }
+})
+
+/** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
+export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
+  const scope = yield* Effect.scope
+  const remaining = yield* remainingOf(profile.jobWaitTimeout)
+  let found = yield* find(profile, remaining)
+  while (true) {
+    const own = yield* Scope.fork(scope)
+    const outcome = yield* Scope.provide(tryAt(profile, found, remaining), own)
+    if ("state" in outcome) return outcome
+    yield* Effect.logInfo(
+      `the service at ${found.connectUrl} opened no session and is gone: trying ${outcome.connectUrl}`
+    )
+    yield* Scope.close(own, Exit.void)
+    found = outcome
+  }
 })
