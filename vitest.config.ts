@@ -13,6 +13,21 @@ export default defineConfig({
       },
       {
         ssr,
+        // The same tests, with more seeds and mutations: what takes minutes.
+        test: {
+          name: "long",
+          include: [
+            "test/faults/*.test.ts",
+            "test/fobs/{Robustness,Npy,Npz,NpzFile,SafetensorsFile}.test.ts",
+            "test/transport/Frame.test.ts",
+            "test/cell/{Keyring,CertificateExchange}.test.ts"
+          ],
+          provide: { isLong: true },
+          testTimeout: 1_200_000
+        }
+      },
+      {
+        ssr,
         // Python peers: each file drives processes and folders of its own, one at a time.
         test: {
           name: "interop",
@@ -20,6 +35,18 @@ export default defineConfig({
           globalSetup: "test/interop/python.ts",
           fileParallelism: false,
           testTimeout: 120_000
+        }
+      },
+      {
+        ssr,
+        // Every combination of peers, schemes and sizes: what takes half an hour.
+        test: {
+          name: "interop-full",
+          include: ["test/interop/**/*.interop.ts"],
+          globalSetup: "test/interop/python.ts",
+          fileParallelism: false,
+          provide: { isLong: true },
+          testTimeout: 240_000
         }
       }
     ]

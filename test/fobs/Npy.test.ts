@@ -2,8 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npy from "../../src/fobs/Npy.ts"
+import { times } from "../support/long.ts"
 import { floats, hex, latin1, mutate, npy, random } from "./arrays.ts"
 import { readFixture, vectors } from "./fixtures.ts"
+
+const mutations = times(20_000, 50)
 
 const header = (descr: string, shape: string, fortran = "False"): string =>
   `{'descr': ${descr}, 'fortran_order': ${fortran}, 'shape': ${shape}, }`
@@ -189,7 +192,7 @@ describe("Npy", () => {
     const next = random(seed)
     const originals = captured.map(({ file }) => inside(readFixture(file))).filter(({ length }) => length < 4096)
     let accepted = 0
-    for (let n = 0; n < 20_000; n++) {
+    for (let n = 0; n < mutations; n++) {
       const original = originals[n % originals.length] ?? new Uint8Array(0)
       const bytes = mutate(original.subarray(0, 600), next)
       const result = Npy.decode(bytes)

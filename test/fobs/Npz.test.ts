@@ -3,9 +3,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import type { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npz from "../../src/fobs/Npz.ts"
+import { times } from "../support/long.ts"
 import { elements, floats, hex, ints, mutate, npy, random } from "./arrays.ts"
 import { readFixture, vectors } from "./fixtures.ts"
 import { concat, file, refusal, refused, zip } from "./zips.ts"
+
+const mutations = times(20_000, 50)
 
 const encode = (arrays: Iterable<readonly [string, NdArray]>): Uint8Array =>
   concat(Result.getOrThrow(Npz.encode(arrays)))
@@ -166,7 +169,7 @@ describe("Npz", () => {
     ]
     const maxBytes = 2 ** 20
     let accepted = 0
-    for (let n = 0; n < 20_000; n++) {
+    for (let n = 0; n < mutations; n++) {
       const bytes = mutate(originals[n % originals.length] ?? new Uint8Array(0), next)
       const result = Npz.decode(bytes, { maxBytes })
       if (Result.isFailure(result)) continue

@@ -5,9 +5,12 @@ import { FobsError } from "../../src/fobs/FobsError.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npz from "../../src/fobs/Npz.ts"
 import * as NpzFile from "../../src/fobs/NpzFile.ts"
+import { times } from "../support/long.ts"
 import { elements, floats, hex, ints, longs, mutate, npy, random } from "./arrays.ts"
 import { collect, sourceOf } from "./byteSources.ts"
 import { concat, file, refusal, refused, zip } from "./zips.ts"
+
+const mutations = times(3_000)
 
 const read = (bytes: Uint8Array, options?: Npz.DecodeOptions) =>
   Effect.result(Stream.runCollect(NpzFile.stream(sourceOf(bytes), options)))
@@ -139,7 +142,7 @@ describe("NpzFile", () => {
         concat(Result.getOrThrow(Npz.encode([["a", floats([1, 2])]])))
       ]
       let accepted = 0
-      for (let n = 0; n < 3_000; n++) {
+      for (let n = 0; n < mutations; n++) {
         const bytes = mutate(originals[n % originals.length] ?? new Uint8Array(0), next)
         const expected = Npz.decode(bytes, { maxBytes: 2 ** 20 })
         const result = yield* read(bytes, { maxBytes: 2 ** 20 })

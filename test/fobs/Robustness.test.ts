@@ -10,11 +10,13 @@ import { Dxo } from "../../src/model/Dxo.ts"
 import { FLContext } from "../../src/model/FLContext.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
 import { Shareable } from "../../src/model/Shareable.ts"
+import { times, within } from "../support/long.ts"
 import { concat, readFixture, vectors } from "./fixtures.ts"
 
 const codec = ModelCodec.codec
 
 const seed = Number(process.env.FOBS_SEED ?? 20261129)
+const mutations = times(100_000)
 
 /** 32-bit xorshift: the same numbers for the same seed. */
 const generator = (start: number) => {
@@ -135,30 +137,34 @@ describe(`FOBS by chance, seed ${seed}`, () => {
     }
   })
 
-  it("a damaged message gives a value or a typed error", () => {
-    const chance = generator(seed)
-    const originals = vectors
-      .filter(({ kind }) => kind !== "exchange")
-      .map(({ file }) => readFixture(file))
-      .filter(({ length }) => length > 0 && length < 4000)
-    const outcomes = { value: 0, error: 0 }
-    for (let i = 0; i < 100_000; i++) {
-      const original = originals[i % originals.length] ?? new Uint8Array(1)
-      const result = codec.decode(damage(original, originals, chance), { lossless: i % 2 === 0, items: "keep" })
-      if (Result.isSuccess(result)) {
-        outcomes.value++
-        // What was taken must be of a kind that can be written, or be refused as a typed error.
-        const again = codec.encode(result.success)
-        if (Result.isFailure(again)) assert.instanceOf(again.failure, FobsError)
-      } else {
-        outcomes.error++
-        assert.instanceOf(result.failure, FobsError)
-        assert.notInclude(result.failure.message, " threw: ")
+  it(
+    `a damaged message gives a value or a typed error, ${mutations} times`,
+    () => {
+      const chance = generator(seed)
+      const originals = vectors
+        .filter(({ kind }) => kind !== "exchange")
+        .map(({ file }) => readFixture(file))
+        .filter(({ length }) => length > 0 && length < 4000)
+      const outcomes = { value: 0, error: 0 }
+      for (let i = 0; i < mutations; i++) {
+        const original = originals[i % originals.length] ?? new Uint8Array(1)
+        const result = codec.decode(damage(original, originals, chance), { lossless: i % 2 === 0, items: "keep" })
+        if (Result.isSuccess(result)) {
+          outcomes.value++
+          // What was taken must be of a kind that can be written, or be refused as a typed error.
+          const again = codec.encode(result.success)
+          if (Result.isFailure(again)) assert.instanceOf(again.failure, FobsError)
+        } else {
+          outcomes.error++
+          assert.instanceOf(result.failure, FobsError)
+          assert.notInclude(result.failure.message, " threw: ")
+        }
       }
-    }
-    assert.isAbove(outcomes.value, 1000)
-    assert.isAbove(outcomes.error, 1000)
-  })
+      assert.isAbove(outcomes.value, 1000)
+      assert.isAbove(outcomes.error, 1000)
+    },
+    within(30_000)
+  )
 })
 
 const damage = (original: Uint8Array, others: ReadonlyArray<Uint8Array>, chance: Chance): Uint8Array => {

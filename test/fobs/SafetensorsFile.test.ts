@@ -3,9 +3,12 @@ import { Effect, Result, Stream } from "effect"
 import * as Safetensors from "../../src/fobs/Safetensors.ts"
 import * as SafetensorsFile from "../../src/fobs/SafetensorsFile.ts"
 import { Tensor } from "../../src/fobs/Tensor.ts"
+import { times } from "../support/long.ts"
 import { mutate, random } from "./arrays.ts"
 import { collect, sourceOf } from "./byteSources.ts"
 import { concat, refusal } from "./zips.ts"
+
+const mutations = times(3_000)
 
 const tensors: ReadonlyArray<readonly [string, Tensor]> = [
   ["10", new Tensor("F32", [2, 3], new Uint8Array(24).fill(1))],
@@ -84,7 +87,7 @@ describe("SafetensorsFile", () => {
       const next = random(seed)
       const original = concat(Result.getOrThrow(Safetensors.encode(tensors.slice(0, 4))))
       let accepted = 0
-      for (let n = 0; n < 3_000; n++) {
+      for (let n = 0; n < mutations; n++) {
         const bytes = mutate(original, next)
         const expected = Safetensors.decode(bytes)
         const result = yield* read(bytes)

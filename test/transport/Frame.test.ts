@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as Frame from "../../src/transport/Frame.ts"
+import { times } from "../support/long.ts"
 import { asDecoded, asEncoded, fixture, fromHex, makeRandom, toHex, typed } from "./support.ts"
 
 const get = <A, E>(result: Result.Result<A, E>): A => Result.getOrThrow(result)
@@ -141,7 +142,7 @@ describe("Frame", () => {
       )
     ].map(fromHex)
     let refused = 0
-    for (let run = 0; run < 20_000; run++) {
+    for (let run = 0; run < times(20_000, 50); run++) {
       const original = captured[random(captured.length)]
       assert.isDefined(original)
       const bytes = original.slice(0, random(8) === 0 ? random(original.length + 1) : original.length)
