@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Deferred, Duration, Effect, Exit, Fiber, Option } from "effect"
+import { ConfigProvider, Deferred, Duration, Effect, Exit, Fiber, Option, Scope } from "effect"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import * as Rendezvous from "../../src/clientapi/Rendezvous.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
@@ -261,14 +261,15 @@ describe("the way to a service", () => {
       job.provided,
       Effect.forkScoped
     )
-    const publish = Effect.gen(function* () {
-      const files = yield* PrivateFiles
-      yield* files.makeDirectory("/jobs", 0o770)
-      const url = yield* makeListener("/jobs")
-      const claim = yield* Rendezvous.claim({ root: "/jobs", siteName: "site-1", attachId: "gpu-1" })
-      yield* claim.publish({ cjFqcn, connectUrl: url })
-      yield* job.cell.listen(url.replace("shared-file", "memory"))
-    }).pipe(job.provided)
+    const publish = (listener?: string) =>
+      Effect.gen(function* () {
+        const files = yield* PrivateFiles
+        yield* Effect.ignore(files.makeDirectory("/jobs", 0o770))
+        const url = yield* makeListener("/jobs", listener)
+        const claim = yield* Rendezvous.claim({ root: "/jobs", siteName: "site-1", attachId: "gpu-1" })
+        yield* claim.publish({ cjFqcn, connectUrl: url })
+        yield* job.cell.listen(url.replace("shared-file", "memory"))
+      }).pipe(job.provided)
     return { job, attached, publish }
   })
 
@@ -276,7 +277,7 @@ describe("the way to a service", () => {
     Effect.gen(function* () {
       const { attached, job, publish } = yield* atFolder
       yield* settle
-      yield* publish
+      yield* publish()
       yield* advance("2 seconds")
       assert.strictEqual(bodyOf(yield* job.open()).reply_topic, ReplyTopic.sessionAccepted)
       assert.strictEqual((yield* Fiber.join(attached)).jobId, "job-1")
@@ -287,7 +288,7 @@ describe("the way to a service", () => {
     Effect.gen(function* () {
       const { attached, job, publish } = yield* atFolder
       yield* advance("7 seconds")
-      yield* publish
+      yield* publish()
       yield* advance("1 second")
       yield* job.connected
       yield* advance(1999)
@@ -296,6 +297,23 @@ describe("the way to a service", () => {
       yield* advance(1)
       const reason = yield* reasonOf(Fiber.join(attached))
       assert.strictEqual(reason._tag === "NoSession" ? reason.stage : reason._tag, "session")
+    })
+  )
+
+  it.effect("a service that is gone before it opened a session: the trainer goes on to the next one there", () =>
+    Effect.gen(function* () {
+      const { attached, job, publish } = yield* atFolder
+      const first = yield* Scope.make()
+      yield* Scope.provide(publish("lst_00000001"), first)
+      yield* advance("1 second")
+      yield* job.connected
+      yield* Scope.close(first, Exit.void)
+      yield* advance("1 second")
+      assert.isUndefined(attached.pollUnsafe())
+      yield* publish("lst_00000002")
+      yield* advance("3 seconds")
+      assert.strictEqual(bodyOf(yield* job.open()).reply_topic, ReplyTopic.sessionAccepted)
+      assert.strictEqual((yield* Fiber.join(attached)).jobId, "job-1")
     })
   )
 
