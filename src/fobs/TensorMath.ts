@@ -8,7 +8,7 @@
  */
 import { Result } from "effect"
 import { FobsError, InvalidValue } from "./FobsError.ts"
-import { bfloat16FromNumbers, float16FromNumbers } from "./Half.ts"
+import { bfloat16FromNumbers, bfloat16ToFloat32, float16FromNumbers, float16ToNumber, numberToFloat16 } from "./Half.ts"
 import * as ElementLayout from "./internal/ElementLayout.ts"
 import { NdArray } from "./NdArray.ts"
 import * as NdMath from "./NdMath.ts"
@@ -95,6 +95,12 @@ export const add = (a: AnyArray, b: AnyArray): Result.Result<AnyArray, FobsError
  */
 export const subtract = (a: AnyArray, b: AnyArray): Result.Result<AnyArray, FobsError> => combine(NdMath.subtract, a, b)
 
+/** torch, too, rounds a scalar to the dtype before it is added. */
+const rounded = ({ dtype }: Tensor, scalar: number | bigint): number | bigint => {
+  if (dtype === "BF16") return bfloat16ToFloat32(bfloat16FromNumbers([Number(scalar)]))[0] ?? 0
+  return dtype === "F16" ? float16ToNumber(numberToFloat16(Number(scalar))) : scalar
+}
+
 /**
  * `array + scalar` in the array's own dtype, as `NdMath.addScalar`. What holds no numbers that are computed with comes
  * back as it is.
@@ -104,7 +110,8 @@ export const subtract = (a: AnyArray, b: AnyArray): Result.Result<AnyArray, Fobs
  */
 export const addScalar = (array: AnyArray, scalar: number | bigint): AnyArray => {
   if (array instanceof NdArray) return NdMath.addScalar(array, scalar)
-  const sum = Result.flatMap(wide(array), (elements) => narrow(array, NdMath.addScalar(elements, scalar)))
+  const addend = rounded(array, scalar)
+  const sum = Result.flatMap(wide(array), (elements) => narrow(array, NdMath.addScalar(elements, addend)))
   return Result.getOrElse(sum, () => array)
 }
 

@@ -2,8 +2,6 @@
  * Secure mode over stcp: certificates on both sides of each connection, messages protected from end to end; with Python
  * in each place, and us in the others.
  */
-import { chmodSync, cpSync, writeFileSync } from "node:fs"
-import { createServer } from "node:net"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Stream } from "effect"
@@ -15,24 +13,8 @@ import { inFolder } from "../../src/identity/Credentials.ts"
 import { Drivers } from "../../src/transport/Drivers.ts"
 import * as PeerIdentity from "../../src/transport/PeerIdentity.ts"
 import * as TcpDriver from "../../src/transport/TcpDriver.ts"
-import { unpackPki } from "../pki.ts"
-import { flAttach, folder, jsonLines, type Peer, peer, python, runPython } from "./peers.ts"
-
-const freePort = Effect.callback<number>((resume) => {
-  const server = createServer()
-  server.listen(0, "127.0.0.1", () => {
-    const address = server.address()
-    const port = typeof address === "object" && address !== null ? address.port : 0
-    server.close(() => resume(Effect.succeed(port)))
-  })
-})
-
-/** A site's folder of certificates, its keys for its owner alone. */
-const startup = Effect.map(folder, (dir) => {
-  cpSync(join(unpackPki(), "pki", "site-1"), dir, { recursive: true })
-  chmodSync(join(dir, "client.key"), 0o600)
-  return dir
-})
+import { freePorts, peer, python } from "./peers.ts"
+import { runSite, startup } from "./site.ts"
 
 // ---- Two cells, by hand.
 
@@ -95,7 +77,7 @@ describe.skipIf(python === "")("secure cells over stcp", () => {
   it.live("we dial a Python parent", () =>
     Effect.gen(function* () {
       const certs = yield* startup
-      const url = `stcp://127.0.0.1:${yield* freePort}`
+      const url = `stcp://127.0.0.1:${yield* freePorts}`
       yield* peer("secure_pair.py", ["--role", "cp", "--url", url, "--fqcn", "site-1", "--certs", certs])
       const cell = yield* ownCell(trainerFqcn, certs)
       yield* cell.connect(url, { ca_cert: join(certs, "rootCA.pem") })
@@ -107,7 +89,7 @@ describe.skipIf(python === "")("secure cells over stcp", () => {
   it.live("a Python child dials us", () =>
     Effect.gen(function* () {
       const certs = yield* startup
-      const url = `stcp://127.0.0.1:${yield* freePort}`
+      const url = `stcp://127.0.0.1:${yield* freePorts}`
       const cell = yield* ownCell("site-1", certs)
       yield* cell.listen(url, { ca_cert: join(certs, "rootCA.pem") })
       const role = ["--role", "child", "--url", url, "--fqcn", trainerFqcn, "--certs", certs]
@@ -118,106 +100,16 @@ describe.skipIf(python === "")("secure cells over stcp", () => {
   )
 })
 
-// ---- Whole rounds. `place` is who is the parent.
-
-const rounds = "2"
-
-const makeModel = `
-import numpy as np, sys
-r = np.random.default_rng(7)
-big = int(float(sys.argv[2]) * 1024 * 1024 / 4)
-np.savez(sys.argv[1], big=r.standard_normal(big).astype(np.float32), f64=r.standard_normal(7), i64=np.arange(-3, 3))
-`
-
-const compare = `
-import numpy as np, sys
-a, b = np.load(sys.argv[1]), np.load(sys.argv[2])
-assert sorted(a.files) == sorted(b.files)
-for k in a.files:
-    want = a[k]
-    for _ in range(int(sys.argv[3])):
-        want = np.asarray(want + np.asarray(1, dtype=want.dtype))
-    assert want.dtype == b[k].dtype and want.shape == b[k].shape and want.tobytes() == b[k].tobytes(), k
-print("same")
-`
-
-/** A parent that is ready: ours, or Python's. */
-const startParent = Effect.fnUntraced(function* (place: "our" | "a Python", certs: string) {
-  const url = `stcp://127.0.0.1:${yield* freePort}`
-  const parent: Peer =
-    place === "our"
-      ? yield* flAttach("parent", "--site", "site-1", "--listen", url, "--certs", certs)
-      : yield* peer("secure_pair.py", [
-          ...["--role", "cp", "--url", url, "--fqcn", "site-1", "--certs", certs, "--identity", "site-1.job-1=site-1"]
-        ])
-  yield* parent.says(place === "our" ? "listens at" : "listening")
-  return url
-})
-
-const writeProfile = (path: string, url: string, certs: string) =>
-  Effect.sync(() =>
-    writeFileSync(
-      path,
-      JSON.stringify({
-        schema_version: 1,
-        execution_mode: "attach",
-        attach_id: "trainer_a",
-        site_name: "site-1",
-        connect_url: url,
-        connection_security: "mtls",
-        secure_mode: true,
-        ca_cert: join(certs, "rootCA.pem"),
-        job_wait_timeout: 60
-      })
-    )
-  )
+// ---- Whole rounds.
 
 describe.skipIf(python === "")("rounds in secure mode over stcp", () => {
-  for (const place of ["our", "a Python"] as const) {
-    it.live(`our service, through ${place} parent, with a Python trainer: 64 MiB, values exact`, () =>
-      Effect.gen(function* () {
-        const dir = yield* folder
-        const certs = yield* startup
-        const [input, output, profile] = [join(dir, "in.npz"), join(dir, "out.npz"), join(dir, "profile.json")]
-        yield* runPython(makeModel, input, "64")
-        const url = yield* startParent(place, certs)
-        yield* writeProfile(profile, url, certs)
-        const service = yield* flAttach(
-          ...["serve", "--site", "site-1", "--job", "job-1", "--attach-id", "trainer_a", "--parent", url],
-          ...["--certs", certs, "--secure", "--model", input, "--rounds", rounds, "--out", output],
-          ...["--attach-timeout", "60s"]
-        )
-        const trainer = yield* peer("trainer_np.py", [profile, "--add", "1"])
-        const trained = yield* trainer.ended
-        assert.strictEqual(trained.code, 0, trained.err)
-        const served = yield* service.ended
-        assert.strictEqual(served.code, 0, served.err)
-        assert.strictEqual(yield* runPython(compare, input, output, rounds), "same")
-      })
+  const work = { rounds: 2, mib: 64, env: {} }
+  for (const parent of ["ours", "Python"] as const) {
+    it.live(`our service, a Python trainer, parent ${parent}: 64 MiB, values exact`, () =>
+      runSite("stcp", parent, "ours", "Python", work)
     )
-
-    it.live(`a Python job, through ${place} parent, with our trainer: 64 MiB, values exact`, () =>
-      Effect.gen(function* () {
-        const dir = yield* folder
-        const certs = yield* startup
-        const profile = join(dir, "profile.json")
-        const url = yield* startParent(place, certs)
-        yield* writeProfile(profile, url, certs)
-        const job = yield* peer("cj_ref.py", [
-          ...["--connect-url", url, "--connection-security", "mtls", "--startup", certs, "--secure"],
-          ...["--rounds", rounds, "--mib", "64", "--attach-timeout", "60"]
-        ])
-        const probe = yield* flAttach("probe", profile, "--add", "1")
-        const ran = yield* job.ended
-        assert.strictEqual(ran.code, 0, ran.out + ran.err)
-        const probed = yield* probe.ended
-        assert.strictEqual(probed.code, 0, probed.err)
-        const checks = jsonLines(ran.out).filter(({ event }) => event === "round")
-        assert.deepStrictEqual(
-          checks.map(({ check }) => check),
-          [true, true]
-        )
-      })
+    it.live(`a Python job, our trainer, parent ${parent}: 64 MiB, values exact`, () =>
+      runSite("stcp", parent, "Python", "ours", work)
     )
   }
 })
