@@ -78,7 +78,9 @@ describe.skipIf(python === "")("secure cells over stcp", () => {
     Effect.gen(function* () {
       const certs = yield* startup
       const url = `stcp://127.0.0.1:${yield* freePorts}`
-      yield* peer("secure_pair.py", ["--role", "cp", "--url", url, "--fqcn", "site-1", "--certs", certs])
+      const parent = yield* peer("secure_pair.py", ["--role", "cp", "--url", url, "--fqcn", "site-1", "--certs", certs])
+      // It takes connections before its cell has started, and loses what came then.
+      yield* parent.says('"listening"')
       const cell = yield* ownCell(trainerFqcn, certs)
       yield* cell.connect(url, { ca_cert: join(certs, "rootCA.pem") })
       yield* connected(cell, "site-1")
