@@ -7,8 +7,9 @@
  * @since 0.1.0
  */
 import { constants, crc32, inflateRawSync } from "node:zlib"
-import { Result } from "effect"
+import { Effect, Result } from "effect"
 import type { FobsError } from "./FobsError.ts"
+import { checksum as checksumInSteps } from "./internal/byteSteps.ts"
 import * as Member from "./internal/npzMember.ts"
 import * as ZipDirectory from "./internal/ZipDirectory.ts"
 import type { NdArray } from "./NdArray.ts"
@@ -124,6 +125,43 @@ const checksum = (pieces: ReadonlyArray<Uint8Array>): number => {
   return crc
 }
 
+interface Encoded {
+  readonly name: string
+  readonly pieces: readonly [Uint8Array, Uint8Array]
+}
+
+const encodeArrays = (
+  arrays: Iterable<readonly [name: string, array: NdArray]>
+): Result.Result<ReadonlyArray<Encoded>, FobsError> =>
+  Result.gen(function* () {
+    const names = new Set<string>()
+    const encoded: Array<Encoded> = []
+    for (const [name, array] of arrays) {
+      if (names.has(name)) return yield* Member.notEncodable(name, "the name is there twice")
+      names.add(name)
+      const pieces = yield* Result.mapError(Npy.encode(array), ({ message }) => Member.notEncodableError(name, message))
+      encoded.push({ name, pieces })
+    }
+    return encoded
+  })
+
+const assemble = (
+  arrays: ReadonlyArray<Encoded & { readonly crc: number }>
+): Result.Result<ReadonlyArray<Uint8Array>, FobsError> =>
+  Result.gen(function* () {
+    const all: Array<Uint8Array> = []
+    const members: Array<ZipDirectory.NewMember> = []
+    let offset = 0
+    for (const { crc, name, pieces } of arrays) {
+      const member = yield* Member.newMember(name, pieces, crc, offset)
+      const local = ZipDirectory.localHeader(member)
+      members.push(member)
+      all.push(local, ...pieces)
+      offset += local.length + member.size
+    }
+    return [...all, ...ZipDirectory.directory(members, offset)]
+  })
+
 /**
  * Writes arrays as numpy's `savez` does, byte for byte, as pieces whose concatenation is the file. Array data is not
  * copied: it must stay unchanged until the pieces are used up.
@@ -137,22 +175,22 @@ const checksum = (pieces: ReadonlyArray<Uint8Array>): number => {
 export const encode = (
   arrays: Iterable<readonly [name: string, array: NdArray]>
 ): Result.Result<ReadonlyArray<Uint8Array>, FobsError> =>
-  Result.gen(function* () {
-    const pieces: Array<Uint8Array> = []
-    const members: Array<ZipDirectory.NewMember> = []
-    const names = new Set<string>()
-    let offset = 0
-    for (const [name, array] of arrays) {
-      if (names.has(name)) return yield* Member.notEncodable(name, "the name is there twice")
-      names.add(name)
-      const encoded = yield* Result.mapError(Npy.encode(array), ({ message }) =>
-        Member.notEncodableError(name, message)
-      )
-      const member = yield* Member.newMember(name, encoded, checksum(encoded), offset)
-      const local = ZipDirectory.localHeader(member)
-      members.push(member)
-      pieces.push(local, ...encoded)
-      offset += local.length + member.size
-    }
-    return [...pieces, ...ZipDirectory.directory(members, offset)]
-  })
+  Result.flatMap(encodeArrays(arrays), (encoded) =>
+    assemble(encoded.map((array) => ({ ...array, crc: checksum(array.pieces) })))
+  )
+
+/**
+ * As {@link encode}, with pauses in which others may run: the checksum of a large array takes a while.
+ *
+ * @category encoding
+ * @since 0.1.0
+ */
+export const encodeInSteps = Effect.fnUntraced(function* (
+  arrays: Iterable<readonly [name: string, array: NdArray]>
+): Effect.fn.Return<ReadonlyArray<Uint8Array>, FobsError> {
+  const encoded = yield* Effect.fromResult(encodeArrays(arrays))
+  const checked = yield* Effect.forEach(encoded, (array) =>
+    Effect.map(checksumInSteps(array.pieces), (crc) => ({ ...array, crc }))
+  )
+  return yield* Effect.fromResult(assemble(checked))
+})

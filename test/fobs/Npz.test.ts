@@ -1,6 +1,6 @@
 import { deflateRawSync } from "node:zlib"
 import { assert, describe, it } from "@effect/vitest"
-import { Result } from "effect"
+import { Effect, Result } from "effect"
 import type { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npz from "../../src/fobs/Npz.ts"
 import { times } from "../support/long.ts"
@@ -28,6 +28,18 @@ describe("Npz", () => {
     assert.deepStrictEqual([...arrays.keys()], Object.keys(item.describe.items))
     assert.strictEqual(hex(encode(arrays)), hex(bytes))
   })
+
+  it.effect("writes the same bytes in steps, and refuses the same", () =>
+    Effect.gen(function* () {
+      const large = floats(new Array(3_000_000).fill(1.5))
+      const arrays = [["a", large] as const, ["b", floats([1])] as const]
+      const pieces = yield* Npz.encodeInSteps(arrays)
+      assert.isTrue(pieces.includes(large.bytes))
+      assert.strictEqual(Buffer.compare(concat(pieces), encode(arrays)), 0)
+      const twice = yield* Effect.flip(Npz.encodeInSteps([...arrays, ...arrays]))
+      assert.strictEqual(twice.reason._tag, "NotEncodable")
+    })
+  )
 
   it("gives views of stored members and copies nothing when it writes", () => {
     const array = floats([1, 2, 3])

@@ -1,4 +1,4 @@
-import { Result } from "effect"
+import { Effect, Result } from "effect"
 import { FobsError, InvalidValue } from "../../fobs/FobsError.ts"
 import { NdArray } from "../../fobs/NdArray.ts"
 import * as Npy from "../../fobs/Npy.ts"
@@ -26,6 +26,12 @@ export const encodeItem = (name: string, value: ArrayValue): Result.Result<Piece
     value instanceof NdArray ? Npz.encode([[name, value]]) : Safetensors.encode([[name, value]]),
     (parts) => new Pieces(parts)
   )
+
+/** The same, with pauses in which others may run. */
+export const encodeItemInSteps = (name: string, value: ArrayValue): Effect.Effect<Pieces, FobsError> =>
+  value instanceof NdArray
+    ? Effect.map(Npz.encodeInSteps([[name, value]]), (parts) => new Pieces(parts))
+    : Effect.suspend(() => Effect.fromResult(encodeItem(name, value)))
 
 /** What a receiver can hold still. */
 export interface Budget {

@@ -180,6 +180,7 @@ export const makeSource = Effect.fnUntraced(function* (
         const items = chunk.items.length
         ref.advance(receiver, chunk.start + items)
         report(ref, receiver, "active")
+        yield* Effect.forkIn(ref.prepare(chunk.start + items), tx.scope)
         return ok(
           new Map<string, unknown>([
             ["status", "ok"],

@@ -1,8 +1,8 @@
-import { type Deferred, Result, type Scope } from "effect"
+import { type Deferred, Effect, Result, type Scope } from "effect"
 import { FobsError, MissingReference } from "../../fobs/FobsError.ts"
 import type { Pieces } from "../../fobs/Pieces.ts"
 import type { TransferOutcome } from "../DownloadService.ts"
-import { type ArrayValue, type Dot, encodeItem } from "./downloadItems.ts"
+import { type ArrayValue, type Dot, encodeItem, encodeItemInSteps } from "./downloadItems.ts"
 import type { ReceiverStatus } from "./downloadWire.ts"
 
 /** The arrays of one message that are on offer. */
@@ -44,9 +44,14 @@ export interface Ref {
   /** The item id of an array; the same one has the same id. */
   readonly add: (value: ArrayValue) => string
   readonly item: (index: number) => Result.Result<Pieces, FobsError>
+  /** Makes a large item before it is asked for: its checksum takes a while, in which the one before is on its way. */
+  readonly prepare: (index: number) => Effect.Effect<void>
   readonly advance: (receiver: string, items: number) => void
   readonly release: () => void
 }
+
+/** Smaller items are made when they are asked for. */
+const worthPreparing = 1024 * 1024
 
 const noItem = Result.fail(
   new FobsError({ reason: new MissingReference({ id: "", message: "there is no such item" }) })
@@ -94,6 +99,18 @@ export const makeRef = (tx: Transaction, id: string, dot: Dot): Ref => {
       made[index] = item
       return item
     },
+    prepare: (index) =>
+      Effect.suspend(() => {
+        const value = values[index]
+        if (made[index] !== undefined || value === undefined || value.bytes.length < worthPreparing) {
+          return Effect.void
+        }
+        return Effect.map(Effect.result(encodeItemInSteps(`T${index}`, value)), (item) => {
+          if (values[index] === value) {
+            made[index] ??= item
+          }
+        })
+      }),
     advance: (receiver, items) => {
       const before = reached.get(receiver)?.items ?? 0
       const furthest = Math.max(before, items)
