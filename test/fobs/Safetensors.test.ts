@@ -41,7 +41,10 @@ describe("Safetensors", () => {
       ["a", new Tensor("F32", [2, 3], new Uint8Array(24).fill(1))],
       ["__proto__", new Tensor("BF16", [], new Uint8Array(2).fill(2))],
       ["empty", new Tensor("I64", [0, 3], new Uint8Array(0))],
-      ['é"\\', new Tensor("BOOL", [3], new Uint8Array(3).fill(1))]
+      ['é"\\', new Tensor("BOOL", [3], new Uint8Array(3).fill(1))],
+      ["complex", new Tensor("C64", [2], new Uint8Array(16).fill(3))],
+      ["eight bits", new Tensor("F8_E4M3", [3], new Uint8Array(3).fill(4))],
+      ["four bits", new Tensor("F4", [2, 3], new Uint8Array(3).fill(5))]
     ]
     const bytes = concat(Result.getOrThrow(Safetensors.encode(tensors)))
     assert.strictEqual(new DataView(bytes.buffer).getUint32(0, true) % 8, 0)
@@ -66,6 +69,7 @@ describe("Safetensors", () => {
     ["no utf-8", Uint8Array.of(2, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff)],
     ["a list", file("[]", 0)],
     ["null", file("null", 0)],
+    ["half a byte", file(`{"a":${entry(0, 2, [3], "F4")}}`, 2)],
     ["an unknown dtype", file(`{"a":${entry(0, 2, [2], "F8")}}`, 2)],
     ["no offsets", file('{"a":{"dtype":"U8","shape":[1]}}', 1)],
     ["a negative dimension", file(`{"a":${entry(0, 2, [-1, -2])}}`, 2)],

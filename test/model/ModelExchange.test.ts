@@ -1,13 +1,14 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
+import { Tensor } from "../../src/fobs/Tensor.ts"
 import { EnumValue, Float, NumpyScalar } from "../../src/fobs/Values.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
 import type { ModelError } from "../../src/model/ModelError.ts"
 import * as ModelExchange from "../../src/model/ModelExchange.ts"
 import { Shareable } from "../../src/model/Shareable.ts"
-import { elements, floats, hex, ints, longs } from "../fobs/arrays.ts"
+import { elements, floats, fromHex, hex, ints, longs } from "../fobs/arrays.ts"
 import { concat, readFixture } from "../fobs/fixtures.ts"
 
 const codec = ModelCodec.codec
@@ -337,6 +338,23 @@ describe("ModelExchange.difference", () => {
     assert.match(refusal(ModelExchange.difference(trained, base)), /^ParamsMismatch: .*"w".*<f4 \[2\]/)
   })
 
+  it("subtracts tensors, bfloat16 too", () => {
+    const tensors = (b: string, n: bigint) =>
+      new FLModel({
+        params: [
+          ["b", new Tensor("BF16", [1], fromHex(b))],
+          ["n", Tensor.fromTyped(BigInt64Array.of(n), [])]
+        ]
+      })
+    const diff = Result.getOrThrow(ModelExchange.difference(tensors("4040", -1n), tensors("803f", 2n ** 62n)))
+    assert.deepStrictEqual([...diff.weights], [...tensors("0040", -(2n ** 62n) - 1n).weights])
+    const array = new FLModel({ params: [["b", floats([1])]] })
+    assert.match(
+      refusal(ModelExchange.difference(tensors("4040", 1n), array)),
+      /^ParamsMismatch: .*"b": tensor BF16 \[1\] and <f4 \[1\] differ/
+    )
+  })
+
   it("refuses bools, and models with nothing in common", () => {
     const bools = new FLModel({ params: [["m", new NdArray("|b1", [1], Uint8Array.of(1))]] })
     assert.match(refusal(ModelExchange.difference(bools, bools)), /^ParamsMismatch: .*"m"/)
@@ -344,5 +362,58 @@ describe("ModelExchange.difference", () => {
       refusal(ModelExchange.difference(new FLModel({ params: [] }), base)),
       /^InvalidModel: .*no array in common/
     )
+  })
+})
+
+describe("arrays and tensors of a model", () => {
+  const tensor = Tensor.fromTyped(Float32Array.of(1, 2), [2])
+  const bfloat = new Tensor("BF16", [1], fromHex("803f"))
+  const rest = { paramsType: "DIFF", metrics: [["loss", 1]], startRound: 1, currentRound: 2, totalRounds: 3 } as const
+  const meta = [["NUM_STEPS_CURRENT_ROUND", 10]] as const
+  const of = (...params: ReadonlyArray<readonly [string, unknown]>) => new FLModel({ ...rest, meta, params })
+
+  it("are its weights, in their order", () => {
+    const model = of(["b", bfloat], ["s", "text"], ["w", floats([1])], ["n", new NumpyScalar("int32", 7)])
+    assert.deepStrictEqual(
+      [...model.weights],
+      [
+        ["b", bfloat],
+        ["w", floats([1])],
+        ["n", ints([7], [])]
+      ]
+    )
+    assert.deepStrictEqual([...new FLModel({ metrics: [] }).weights], [])
+  })
+
+  it("become each other; all else stays", () => {
+    const arrays = of(["w", floats([1, 2])])
+    const tensors = of(["w", tensor])
+    assert.deepStrictEqual(Result.getOrThrow(ModelExchange.toTensors(arrays)), tensors)
+    assert.deepStrictEqual(Result.getOrThrow(ModelExchange.toArrays(tensors)), arrays)
+    assert.deepStrictEqual(Result.getOrThrow(ModelExchange.toArrays(arrays)), arrays)
+    const mixed = of(["b", bfloat], ["n", new NumpyScalar("int32", 7)])
+    const made = Result.getOrThrow(ModelExchange.toTensors(mixed))
+    assert.deepStrictEqual(
+      [...made.weights],
+      [
+        ["b", bfloat],
+        ["n", Tensor.fromTyped(Int32Array.of(7), [])]
+      ]
+    )
+    const scalar = of(["n", new NumpyScalar("int32", 7)])
+    assert.deepStrictEqual(Result.getOrThrow(ModelExchange.toArrays(scalar)), scalar)
+    const none = new FLModel({ metrics: [["loss", 1]] })
+    assert.strictEqual(Result.getOrThrow(ModelExchange.toTensors(none)), none)
+  })
+
+  it("are refused by name where the other kind lacks them", () => {
+    assert.match(refusal(ModelExchange.toArrays(of(["b", bfloat]))), /^InvalidModel: parameter "b": numpy has no BF16/)
+    const text = new NdArray("<U1", [1], new Uint8Array(4))
+    assert.match(
+      refusal(ModelExchange.toTensors(of(["t", text]))),
+      /^InvalidModel: parameter "t": no tensor has .* <U1/
+    )
+    assert.match(refusal(ModelExchange.toTensors(of(["t", "text"]))), /^InvalidModel: parameter "t": it is no array/)
+    assert.match(refusal(ModelExchange.toArrays(of(["t", []]))), /^InvalidModel: parameter "t": it is no tensor/)
   })
 })

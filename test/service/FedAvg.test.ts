@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
+import { Tensor, type TensorDtype } from "../../src/fobs/Tensor.ts"
 import { NumpyScalar } from "../../src/fobs/Values.ts"
 import { FLModel, type ParamsType } from "../../src/model/FLModel.ts"
 import * as FedAvg from "../../src/service/FedAvg.ts"
@@ -197,6 +198,94 @@ describe("FedAvg.aggregate", () => {
         refusal(FedAvg.aggregate(masks, { global: new FLModel({ params: [["m", bool]] }) })),
         /^WrongParameter: parameter "m"/
       )
+    })
+  })
+
+  describe("torch tensors", () => {
+    const tensor = (dtype: TensorDtype, text: string, shape: ReadonlyArray<number> = [1]) =>
+      new Tensor(dtype, shape, fromHex(text))
+
+    it("of a single trainer pass bit for bit, in their order among arrays", () => {
+      const params = [
+        ["nan", tensor("BF16", "c17f80ff", [2])],
+        ["array", floats([1])],
+        ["eight", tensor("F8_E4M3", "7f")],
+        ["empty", tensor("I64", "", [0, 2])]
+      ] as const
+      const model = average([result("a", params)])
+      assert.deepStrictEqual([...model.weights], [...params])
+      for (const [name, value] of params) assert.strictEqual(model.params?.get(name), value)
+    })
+
+    it("are averaged in float64, rounded once, and keep their dtype", () => {
+      // Of 1 and the second next bfloat16, 129 of 512 parts: a little nearer to the one between them than to 1.
+      const model = average([
+        result("a", [["b", tensor("BF16", "803f")]], 383),
+        result("b", [["b", tensor("BF16", "823f")]], 129)
+      ])
+      assert.deepStrictEqual([...model.weights], [["b", tensor("BF16", "813f")]])
+
+      const kinds = (first: boolean): ReadonlyArray<readonly [string, Tensor]> => [
+        ["f2", tensor("F16", first ? "003c" : "0040")],
+        ["f4", tensor("F32", first ? "0000803f" : "00000040", [])],
+        ["i8", tensor("I64", first ? "0100000000000000" : "0400000000000000", [])],
+        ["u1", tensor("U8", first ? "00" : "ff")],
+        ["b1", tensor("BOOL", first ? "00" : "01")],
+        ["c8", tensor("C64", first ? "0000803f00000000" : "0000004000000040")]
+      ]
+      const mean = average([result("a", kinds(true)), result("b", kinds(false))])
+      assert.deepStrictEqual(
+        [...mean.weights],
+        [
+          ["f2", tensor("F16", "003e")],
+          ["f4", tensor("F32", "0000c03f", [])],
+          ["i8", tensor("I64", "0200000000000000", [])], // halves to even
+          ["u1", tensor("U8", "80")],
+          ["b1", tensor("BOOL", "00")],
+          ["c8", tensor("C64", "0000c03f0000803f")]
+        ]
+      )
+    })
+
+    it("in differences are added to those of the global model", () => {
+      const global = new FLModel({
+        params: [
+          ["w", tensor("BF16", "803f0040", [2])],
+          ["frozen", tensor("F16", "003c")]
+        ]
+      })
+      const diff = (trainer: string, text: string) =>
+        result(trainer, [["w", tensor("BF16", text, [2])]], undefined, "DIFF")
+      const model = average([diff("a", "803f803f"), diff("b", "40400000")], { global })
+      assert.deepStrictEqual(
+        [...model.weights],
+        [
+          ["w", tensor("BF16", "40402040", [2])],
+          ["frozen", tensor("F16", "003c")]
+        ]
+      )
+      const arrays = [result("a", [["w", floats([1, 1])]], undefined, "DIFF")]
+      assert.match(
+        refusal(FedAvg.aggregate(arrays, { global })),
+        /^WrongParameter: parameter "w" of a: it is <f4 \[2\], the global model has tensor BF16 \[2\]/
+      )
+    })
+
+    it("are no arrays, and those without numbers can't be averaged", () => {
+      const one = floats([1])
+      assert.match(
+        refusal(
+          FedAvg.aggregate([result("a", [["w", one]]), result("b", [["w", Tensor.fromTyped(Float32Array.of(1))]])])
+        ),
+        /^WrongParameter: parameter "w" of b: it is tensor F32 \[1\], a has <f4 \[1\]/
+      )
+      const eight = (text: string) => [["w", tensor("F8_E4M3", text)]] as const
+      assert.match(
+        refusal(FedAvg.aggregate([result("a", eight("01")), result("b", eight("02"))])),
+        /^WrongParameter: parameter "w" of b: it differs from that of a and can't be averaged: .*F8_E4M3/
+      )
+      const same = average([result("a", eight("01")), result("b", eight("01"))])
+      assert.deepStrictEqual([...same.weights], [["w", tensor("F8_E4M3", "01")]])
     })
   })
 

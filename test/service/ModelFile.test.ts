@@ -1,7 +1,7 @@
 import * as NodePath from "node:path"
 import { NodeFileSystem } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber, FileSystem, Layer, PlatformError } from "effect"
+import { Deferred, Effect, Fiber, FileSystem, Layer, PlatformError, Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { Tensor } from "../../src/fobs/Tensor.ts"
 import * as ModelFile from "../../src/service/ModelFile.ts"
@@ -182,6 +182,24 @@ describe("ModelFile", () => {
       )
     }).pipe(provideFiles)
   )
+
+  it("tells beforehand whether a format has a place for all arrays", () => {
+    const check = (path: string, array: ModelFile.ModelArray) => {
+      const result = ModelFile.check(path, [["x", array]])
+      return Result.isFailure(result) ? result.failure.message : "fine"
+    }
+    const bfloat = new Tensor("BF16", [1], new Uint8Array(2))
+    const eight = new Tensor("F8_E4M3", [1], new Uint8Array(1))
+    const text = new NdArray("<U1", [1], new Uint8Array(4))
+    assert.strictEqual(check("m.safetensors", bfloat), "fine")
+    assert.strictEqual(check("m.safetensors", floats([1])), "fine")
+    assert.strictEqual(check("m.npz", text), "fine")
+    assert.strictEqual(check("m.npz", Tensor.fromTyped(Float32Array.of(1))), "fine")
+    assert.include(check("m.npz", bfloat), "use .safetensors instead of .npz, or widen it first")
+    assert.match(check("m.npz", eight), /is F8_E4M3, which numpy lacks: use .safetensors instead of .npz$/)
+    assert.include(check("m.safetensors", text), "use .npz instead of .safetensors")
+    assert.include(check("m.pt", text), "must end in .npz or .safetensors")
+  })
 
   it.live("says what is wrong with a safetensors file, and with another suffix", () =>
     Effect.gen(function* () {

@@ -156,6 +156,40 @@ describe("parameter formats", () => {
     })
   )
 
+  it.effect("a difference of tensors is one of their own dtype, and an array counts as a tensor", () =>
+    Effect.gen(function* () {
+      const job = yield* makeJob()
+      const own = { exchange_format: "pytorch", server_expected_format: "pytorch", transfer_type: "DIFF" }
+      const { session } = yield* job.attach({ task_exchange: ClientApi.body({ ...exchange, ...own }) })
+      const bfloat = (...bytes: ReadonlyArray<number>) => new Tensor("BF16", [1], Uint8Array.from(bytes))
+      const base = new Tensor("F32", [1], array(1).bytes)
+      yield* job.task({
+        model: shareable(
+          new FLModel({
+            params: [
+              ["b", bfloat(0x80, 0x3f)],
+              ["w", base]
+            ]
+          })
+        )
+      })
+      received(yield* session.receive)
+      yield* session.send(
+        new FLModel({
+          params: [
+            ["b", bfloat(0x40, 0x40)],
+            ["w", array(3)]
+          ]
+        })
+      )
+      const result = modelOf((yield* job.message(Topic.resultReady)).body.get("result"))
+      assert.deepStrictEqual(
+        [result.paramsType, result.params?.get("b"), result.params?.get("w")],
+        ["DIFF", bfloat(0x00, 0x40), new Tensor("F32", [1], array(2).bytes)]
+      )
+    })
+  )
+
   it.effect("a result in the wrong form is InvalidModel, and the task stays", () =>
     Effect.gen(function* () {
       const job = yield* makeJob()

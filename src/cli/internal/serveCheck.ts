@@ -5,6 +5,7 @@ import { type AttachOptions, decodeAttachConfig } from "../../attach/AttachConfi
 import type { ExchangeFormat } from "../../clientapi/ClientApi.ts"
 import { checkSharedRoot } from "../../clientapi/Rendezvous.ts"
 import { parseJobName, siteName, trainerName } from "../../clientapi/TrainerName.ts"
+import { NdArray } from "../../fobs/NdArray.ts"
 import { FLModel } from "../../model/FLModel.ts"
 import * as ModelExchange from "../../model/ModelExchange.ts"
 import * as ModelFile from "../../service/ModelFile.ts"
@@ -168,14 +169,20 @@ const checkModel = Effect.fnUntraced(function* (options: ServeOptions) {
     return wrongUsage(`--model: ${message}${isNpz ? "; numpy.savez writes one" : ""}`)
   })
   if (arrays.size === 0) return yield* wrongUsage(`--model ${path} holds no arrays: there is nothing to train`)
-  const read = new FLModel({ params: arrays })
-  const isTorch = sendsTensors(options)
-  const model = isTorch ? ModelExchange.toTensors(read) : ModelExchange.toArrays(read)
-  return yield* Effect.mapError(Effect.fromResult(model), ({ message }) =>
-    wrongUsage(
-      `--model ${path}: ${message}: give ${isTorch ? "--server-format numpy" : "--exchange-format pytorch --server-format pytorch"}, or another model`
+  const model = new FLModel({ params: arrays })
+  if (sendsTensors(options)) {
+    return yield* Effect.mapError(Effect.fromResult(ModelExchange.toTensors(model)), ({ message }) =>
+      wrongUsage(`--model ${path}: ${message}: give --server-format numpy, or another model`)
     )
-  )
+  }
+  // What numpy knows is read as its arrays.
+  for (const [name, array] of arrays) {
+    if (array instanceof NdArray) continue
+    return yield* wrongUsage(
+      `--model ${path}: array ${JSON.stringify(name)} is ${array.dtype}, which numpy lacks: give --exchange-format pytorch --server-format pytorch, or another model`
+    )
+  }
+  return model
 })
 
 /** An output that can't be written shall not cost hours of training. */
