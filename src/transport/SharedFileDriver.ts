@@ -25,9 +25,8 @@ import { listenerUrl, parseFileUrl, rootOf } from "./internal/sharedFile/url.ts"
  */
 export interface Options {
   /**
-   * How long the end of the driver's Scope may wait for peers to see that a listener has closed. Default 1 second.
-   * Directories of peers that did not look in that time stay; the next listener in the same root removes them when
-   * they are an hour old.
+   * How long the end of the driver's Scope may wait for peers to see that a listener has closed, before its directory
+   * is removed under them. Default 1 second.
    */
   readonly linger?: Duration.Input
   /**

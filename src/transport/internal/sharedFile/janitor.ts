@@ -14,7 +14,7 @@ export interface Lingering {
 export interface Janitor {
   /**
    * Takes over a closed listener directory: removes it when all lingering peers have seen the end, at the latest after
-   * `patience` (milliseconds). Only a directory of our making is ever removed.
+   * `patience` (milliseconds) or when the janitor's own work ends. Only a directory of our making is ever removed.
    */
   readonly retire: (directory: string, lingering: ReadonlyArray<Lingering>, patience: number) => Effect.Effect<void>
   /** Removes the directories of dead listeners in a root, in the background. */
@@ -91,8 +91,8 @@ export const sweepUnfinished = Effect.fnUntraced(function* (connections: string,
 })
 
 /**
- * Works until its Scope closes; then it waits at most `linger` for peers that have not seen their end yet, and leaves
- * the directories of the rest to the next start.
+ * Works until its Scope closes; then it waits at most `linger` for peers that have not seen their end yet, and removes
+ * what is left: a peer that looks later finds its directory gone, which is an end as well.
  */
 export const make = Effect.fnUntraced(function* (linger: Duration.Duration) {
   const work = yield* FiberSet.make<void>()
@@ -106,7 +106,7 @@ export const make = Effect.fnUntraced(function* (linger: Duration.Duration) {
       return yield* remove(directory)
     }
     const wait = Effect.timeoutOption(awaitSeen(lingering), Duration.millis(patience))
-    yield* FiberSet.run(work, Effect.andThen(wait, remove(directory)))
+    yield* FiberSet.run(work, Effect.ensuring(Effect.asVoid(wait), remove(directory)))
   })
 
   const sweep: Janitor["sweep"] = (root) => Effect.asVoid(FiberSet.run(work, Effect.ignore(sweepRoot(root))))
