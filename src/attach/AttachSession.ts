@@ -40,6 +40,8 @@ export class AttachSession {
   readonly id: string
   /** Fails once, with the reason for which the session can serve no more. */
   readonly ended: Deferred.Deferred<never, AttachError> = Deferred.makeUnsafe()
+  /** Its end has been told: another session may follow. */
+  readonly told: Deferred.Deferred<void> = Deferred.makeUnsafe()
   accepted = false
   /** When the trainer was last heard, in monotonic nanoseconds. */
   heardAt = 0n

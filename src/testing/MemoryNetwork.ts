@@ -82,7 +82,7 @@ export interface FaultRates {
   readonly seed: number
   readonly drop?: number
   readonly duplicate?: number
-  /** Cuts the connection; the frame is lost with it. */
+  /** Cuts the connection: within the frame, which is lost, or, half of the times, right behind it. */
   readonly cut?: number
   /** Holds a frame back, alone, for up to `maxDelay`: later ones overtake it. */
   readonly delay?: number
@@ -104,7 +104,7 @@ export const seededFaults = (rates: FaultRates): MemoryDriver.Faults => {
       Effect.gen(function* () {
         const draw = yield* Random.next
         if (draw < drop) return "drop" as const
-        if (draw < drop + cut) return "close" as const
+        if (draw < drop + cut) return (yield* Random.nextBoolean) ? ("close" as const) : ("last" as const)
         if (draw < drop + cut + duplicate) return "duplicate" as const
         if (draw < drop + cut + duplicate + delay) return { delay: Duration.millis((yield* Random.next) * longest) }
         return "deliver" as const

@@ -28,13 +28,14 @@ export interface FrameInfo {
 }
 
 /**
- * What becomes of a frame. `duplicate` delivers it twice; `close` loses it and cuts the connection for both ends; a
- * delay is added to the latency and holds back this frame alone, so that later ones may overtake it.
+ * What becomes of a frame. `duplicate` delivers it twice; `close` loses it and cuts the connection for both ends, as if
+ * somewhere within the frame; `last` cuts it right behind the frame, which arrives though its sender is told that it
+ * failed; a delay is added to the latency and holds back this frame alone, so that later ones may overtake it.
  *
  * @category models
  * @since 0.1.0
  */
-export type Verdict = "deliver" | "duplicate" | "drop" | "close" | { readonly delay: Duration.Input }
+export type Verdict = "deliver" | "duplicate" | "drop" | "close" | "last" | { readonly delay: Duration.Input }
 
 /**
  * Decides about each frame, in the fiber that sends it, one frame of a direction at a time.
@@ -142,11 +143,8 @@ const makePair = Effect.fnUntraced(function* (
     const arrive = (bytes: Uint8Array) => () => {
       Queue.offerUnsafe(there.inbox, bytes)
     }
-    const cut = () => {
-      for (const role of ["active", "passive"] as const) {
-        end(role === "active" ? active : passive, closed(addresses[role], "io", "the network cut the connection"))
-      }
-    }
+    const cutAt = (role: "active" | "passive") =>
+      end(role === "active" ? active : passive, closed(addresses[role], "io", "the network cut the connection"))
     const dispatch = Effect.fnUntraced(function* (bytes: Uint8Array) {
       const frame = { from: role, url, link: number, index, bytes }
       index += 1
@@ -157,8 +155,14 @@ const makePair = Effect.fnUntraced(function* (
         post(arrive(bytes))
         // A copy, since each frame is its receiver's own.
         post(arrive(bytes.slice()))
-      } else if (verdict === "close") {
-        cut()
+      } else if (verdict === "close" || verdict === "last") {
+        cutAt(role)
+        const cutThere = () => cutAt(other)
+        if (verdict === "close") cutThere()
+        else {
+          post(arrive(bytes))
+          post(cutThere)
+        }
         return yield* Effect.fail(closed(info.peerAddress, "io", "the network cut the connection"))
       } else if (verdict !== "drop") {
         const wait = Duration.sum(latency, Duration.fromInputUnsafe(verdict.delay))

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Fiber, Stream } from "effect"
 import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import * as support from "./support.ts"
 
@@ -116,6 +116,24 @@ describe("aborting", () => {
       assert.isTrue(isOver(stopping))
       assert.strictEqual(yield* tag(backend), "Failed")
     }).pipe(Effect.provide(layer({ faults: stuck })))
+  )
+
+  it.effect("an aborted session is told to be over before the next one is told to open", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend({ allowReconnect: true })
+      const trainer = yield* startTrainer()
+      const running = yield* start(backend)
+      yield* trainer.next("taskReady")
+      const { sessionId } = yield* backend.session
+      const told: Array<boolean> = []
+      yield* Stream.runForEach(backend.sessionChanges, (state) =>
+        Effect.sync(() => told.push(state.sessionId === sessionId))
+      ).pipe(Effect.forkScoped({ startImmediately: true }))
+      yield* Fiber.interrupt(running)
+      yield* pass()
+      assert.deepStrictEqual(told.slice(0, 3), [true, true, false])
+      assert.notStrictEqual((yield* backend.session).sessionId, sessionId)
+    }).pipe(Effect.provide(layer()))
   )
 
   it.effect("14.5 the source of an aborted session is nobody's any more: a fresh one begins without it", () =>

@@ -9,16 +9,19 @@ import {
   Fiber,
   Layer,
   Logger,
+  Metric,
   Option,
   Random,
   References,
   Result,
-  Scope
+  Scope,
+  Stream
 } from "effect"
 import { TestClock } from "effect/testing"
 import { type AttachBackend, make as makeBackend } from "../../src/attach/AttachBackend.ts"
 import type { AttachError } from "../../src/attach/AttachError.ts"
 import * as AttachRoute from "../../src/attach/AttachRoute.ts"
+import type { SessionState } from "../../src/attach/SessionState.ts"
 import * as Cell from "../../src/cell/Cell.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
@@ -83,13 +86,81 @@ const describe = (exit: Exit.Exit<unknown, AttachError | TrainerError>): string 
   return Cause.hasInterruptsOnly(exit.cause) ? "interrupted" : `a defect: ${Cause.pretty(exit.cause)}`
 }
 
-export const simulate = (scenario: Scenario): Effect.Effect<Outcome> =>
-  play(scenario).pipe(
+/** Counts the fibers that run, wherever they were started; timers, claims and transfers are held by fibers. */
+const makeCensus = () => {
+  let alive = 0
+  const service: Metric.FiberRuntimeMetricsService = {
+    recordFiberStart: () => {
+      alive += 1
+    },
+    recordFiberEnd: () => {
+      alive -= 1
+    }
+  }
+  return { service, alive: () => alive }
+}
+
+/**
+ * How a session moves; the first diagram of docs/protocol.md. `Over` is told as `Opening`, with the old session's id and
+ * the reason of its end; another session follows.
+ */
+const ways: { readonly [from: string]: ReadonlyArray<string> } = {
+  Opening: ["Ready", "Failed", "Closed"],
+  Ready: ["Silent", "Over", "Failed", "Closed"],
+  Silent: ["Ready", "Over", "Closed"],
+  Over: ["Opening", "Closed"],
+  Failed: ["Closed"],
+  Closed: []
+}
+
+/** Looks at what the sessions of a backend say: each step is a known one, ids are used once, each end has its reason. */
+const makeWitness = (id: string, promise: (isKept: boolean, what: string) => void) => {
+  const ids = new Set<string>()
+  let last = "Over"
+  return ({ _tag, sessionId, why }: SessionState) => {
+    const isNew = !ids.has(sessionId)
+    ids.add(sessionId)
+    const state = _tag === "Opening" && !isNew ? "Over" : _tag
+    const step = `${id}: ${last} -> ${state} (${why})`
+    promise(ways[last]?.includes(state) === true, `${step} is no way that a session goes`)
+    promise(why !== "", `${step} without a reason`)
+    promise(isNew === (state === "Opening"), `${step} with ${isNew ? "a new" : "an old"} session id`)
+    last = state
+  }
+}
+
+/** The cell, with what is registered and offered at it counted. */
+const makeCounted = (cell: Cell.Cell["Service"]) => {
+  const held = { offers: 0, handlers: 0, guards: 0 }
+  const counting =
+    (what: keyof typeof held) =>
+    <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+      Effect.tap(effect, () => {
+        held[what] += 1
+        return Effect.addFinalizer(() => Effect.sync(() => (held[what] -= 1)))
+      })
+  const counted = Cell.Cell.of({
+    ...cell,
+    offer: (options) => counting("offers")(cell.offer(options)),
+    handle: (address, handler, options) => counting("handlers")(cell.handle(address, handler, options)),
+    guard: (rule) => counting("guards")(cell.guard(rule))
+  })
+  return { cell: counted, held }
+}
+
+export const simulate = (scenario: Scenario): Effect.Effect<Outcome> => {
+  const census = makeCensus()
+  return Effect.gen(function* () {
+    const outcome = yield* Effect.provideService(play(scenario), Metric.FiberRuntimeMetrics, census.service)
+    if (census.alive() === 0) return outcome
+    return { ...outcome, violations: [...outcome.violations, `${census.alive()} fibers outlive the end`] }
+  }).pipe(
     // Pauses before dialing again are drawn, too.
     Random.withSeed(scenario.seed),
     Effect.provide(Logger.layer([])),
     Effect.provideService(References.MinimumLogLevel, "None")
   )
+}
 
 const play = Effect.fnUntraced(function* (scenario: Scenario) {
   const trace: Array<string> = []
@@ -97,7 +168,7 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
   const say = (line: string) =>
     Effect.map(Clock.currentTimeMillis, (now) => void trace.push(`${String(now).padStart(7)} ${line}`))
   const promise = (isKept: boolean, what: string) => {
-    if (!isKept) violations.push(what)
+    if (!isKept && !violations.includes(what)) violations.push(what)
   }
 
   const frames = { count: 0 }
@@ -139,7 +210,7 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     const scope = yield* Scope.make()
     const inside = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
       Effect.orDie(Scope.provide(Effect.provide(effect, services), scope))
-    const cell = yield* inside(Cell.make({ fqcn: "site-1.job-1" }))
+    const { cell, held } = makeCounted(yield* inside(Cell.make({ fqcn: "site-1.job-1" })))
     if (scenario.isBehindParent) yield* inside(cell.connect(parentUrl))
     else for (const plan of scenario.trainers) yield* inside(cell.listen(urlOf(plan)))
     const route = AttachRoute.AttachRoute.of({
@@ -163,6 +234,10 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
         }).pipe(Effect.provideService(Cell.Cell, cell), Effect.provideService(AttachRoute.AttachRoute, route))
       )
       backends.set(id, backend)
+      const witness = makeWitness(id, promise)
+      yield* Stream.runForEach(backend.sessionChanges, (state) => Effect.sync(() => witness(state))).pipe(
+        Effect.forkDetach({ startImmediately: true })
+      )
     }
     yield* say("service open")
     // Whoever closes it a second time waits for the first.
@@ -177,10 +252,11 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
           const { _tag, why } = yield* backend.session
           promise(_tag === "Closed" && why !== "", `the session of ${id} is ${_tag} after its close: ${why}`)
         }
+        for (const [what, count] of Object.entries(held)) promise(count === 0, `${count} ${what} outlive their service`)
         yield* say(`service closed after ${took} ms`)
       })
     )
-    return { backends, close }
+    return { backends, close, held }
   })
 
   /** The service that tasks go to, or `undefined` between two. */
@@ -222,6 +298,18 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
   const trained = new Set<string>()
   let lives = 0
 
+  const busy = new Map<number, number>()
+  /** One handler at a time in a life. */
+  const alone = <A, E, R>(life: number, effect: Effect.Effect<A, E, R>) =>
+    Effect.acquireUseRelease(
+      Effect.sync(() => {
+        busy.set(life, (busy.get(life) ?? 0) + 1)
+        promise(busy.get(life) === 1, `life ${life} trains ${busy.get(life)} tasks at a time`)
+      }),
+      () => effect,
+      () => Effect.sync(() => busy.set(life, (busy.get(life) ?? 0) - 1))
+    )
+
   const live = Effect.fnUntraced(function* (plan: TrainerPlan, life: number) {
     const profile = TestTrainer.profile({
       attachId: plan.id,
@@ -248,7 +336,7 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
         yield* say(`${plan.id} life ${life} trains ${received}`)
         const task = calls.get(received)?.task
         promise(task !== undefined, `life ${life} was given ${received}, which nobody sent`)
-        yield* Effect.sleep(task?.train ?? 0)
+        yield* alone(life, Effect.sleep(task?.train ?? 0))
         if (task?.fails === true) return yield* Effect.fail("training fails")
         return modelOf(received + 0.5, model.arrays.get("w")?.size ?? 0)
       })
@@ -312,6 +400,22 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     if (!isClosing) service = yield* openService()
   })
 
+  // ---- What holds after each step.
+
+  const accepted = new Set<number>()
+  const inspect = () => {
+    const { offers } = service.held
+    promise(offers <= scenario.trainers.length, `${offers} tasks are on offer to ${scenario.trainers.length} trainers`)
+    for (const { life, number } of delivered.splice(0)) {
+      const call = calls.get(number)
+      promise(!accepted.has(number), `two results of task ${number} were accepted`)
+      accepted.add(number)
+      const exit = call?.exit
+      const isReturned = exit !== undefined && (Exit.isSuccess(exit) || describe(exit) === "interrupted")
+      promise(isReturned, `the result of task ${number} of life ${life} was accepted, but execute ended otherwise`)
+    }
+  }
+
   // ---- The play.
 
   const acts = Effect.gen(function* () {
@@ -355,6 +459,8 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
       break
     }
     yield* TestClock.adjust(step)
+    inspect()
+    if (violations.length > 0) break
   }
   const exit = playing.pollUnsafe()
   if (exit !== undefined && Exit.isSuccess(exit) && Exit.isFailure(exit.value)) {
@@ -383,14 +489,7 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     const result = firstOf(Result.getOrThrow(ModelExchange.fromShareable(exit.value)))
     promise(result === number + 0.5, `execute ${number} returned the result ${result}`)
   }
-  const accepted = new Set<number>()
-  for (const { life, number } of delivered) {
-    const exit = calls.get(number)?.exit
-    promise(!accepted.has(number), `two results of task ${number} were accepted`)
-    accepted.add(number)
-    const isReturned = exit !== undefined && (Exit.isSuccess(exit) || describe(exit) === "interrupted")
-    promise(isReturned, `the result of task ${number} of life ${life} was accepted, but execute ended otherwise`)
-  }
+  inspect()
 
   // Nothing moves any more, however long one waits.
   const before = frames.count

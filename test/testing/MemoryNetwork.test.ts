@@ -82,7 +82,8 @@ describe("MemoryNetwork", () => {
       for (const [kind, expected] of Object.entries({
         drop: 0.1,
         duplicate: 0.1,
-        close: 0.1,
+        close: 0.05,
+        last: 0.05,
         delay: 0.2,
         deliver: 0.5
       })) {

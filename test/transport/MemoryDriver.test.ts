@@ -131,6 +131,18 @@ describe("MemoryDriver", () => {
     })
   )
 
+  it.effect("a cut right behind a frame: it arrives, though its sender is told that it failed", () =>
+    Effect.gen(function* () {
+      const onFrame = () => Effect.succeed("last" as const)
+      const { active, passive } = yield* makeLinks({ latency: "10 millis", faults: { onFrame } })
+      const atPassive = yield* collect(passive)
+      assert.strictEqual((yield* Effect.flip(active.send(frame(1)))).reason._tag, "ConnectionClosed")
+      yield* TestClock.adjust(10)
+      assert.deepStrictEqual(atPassive.seen, [1])
+      assert.strictEqual((yield* Fiber.join(atPassive.fiber)).reason._tag, "ConnectionClosed")
+    })
+  )
+
   it.effect("nothing is lost or reordered, however the senders' waits fall", () =>
     Effect.gen(function* () {
       const random = makeRandom(77)

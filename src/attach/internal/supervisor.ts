@@ -24,9 +24,9 @@ export const become = Effect.fnUntraced(function* (backend: Backend, next: Sessi
 const recovers = ({ config }: Backend, { reason }: AttachError): boolean =>
   config.allowReconnect && (reason._tag === "SessionLost" || reason._tag === "SessionAborted")
 
-/** Ends a session, once: its task fails first, then nobody is offered it any more. */
+/** Ends a session, once: its task fails first, then nobody is offered it any more. Returns when that has been told. */
 const end = Effect.fnUntraced(function* (backend: Backend, session: AttachSession, error: AttachError) {
-  if (!Deferred.doneUnsafe(session.ended, Exit.fail(error))) return
+  if (!Deferred.doneUnsafe(session.ended, Exit.fail(error))) return yield* Deferred.await(session.told)
   if (backend.active?.session === session) Deferred.doneUnsafe(backend.active.outcome, Exit.fail(error))
   // A result that is being fetched comes too late, whatever it is.
   yield* backend.cell.cancelDownloads(backend.trainer.trainerFqcn, error.message)
@@ -37,7 +37,8 @@ const end = Effect.fnUntraced(function* (backend: Backend, session: AttachSessio
       ? { _tag: "Opening", sessionId: session.id, why: `${error.message}; a fresh session follows` }
       : { _tag: "Failed", sessionId: session.id, why: error.message, reason: error.reason }
   ).pipe(Effect.annotateLogs(AttachMetrics.failureAttributes(error)))
-})
+  yield* Deferred.succeed(session.told, undefined)
+}, Effect.uninterruptible)
 
 /** A trainer that got ABORT serves no further task: its session is over. */
 export const endAborted = (backend: Backend, session: AttachSession, reason: string): Effect.Effect<void> =>
