@@ -30,13 +30,12 @@ const traceOf = Effect.fnUntraced(function* (seed: number) {
   for (const violation of violations) yield* Console.log(`BROKEN: ${violation}`)
 })
 
-const all = Effect.fnUntraced(function* (seeds: readonly [number, number], shard: readonly [number, number]) {
-  const [from, to] = seeds
+const all = Effect.fnUntraced(function* (range: readonly [number, number], shard: readonly [number, number]) {
+  const [from, to] = range
   const [part, parts] = shard
   const totals = { seeds: 0, tasks: 0, results: 0, lives: 0, frames: 0 }
   const failed: Array<number> = []
-  for (let seed = from; seed <= to; seed++) {
-    if (seed % parts !== part % parts) continue
+  const each = Effect.fnUntraced(function* (seed: number) {
     const { counts, violations } = yield* run(seed)
     totals.seeds += 1
     totals.tasks += counts.tasks
@@ -47,8 +46,16 @@ const all = Effect.fnUntraced(function* (seeds: readonly [number, number], shard
       failed.push(seed)
       yield* Console.error(`seed ${seed}: ${violations.join("; ")}`)
     }
-  }
-  yield* Console.log(JSON.stringify(totals))
+  })
+  const seeds = Array.from({ length: to - from + 1 }, (_, index) => from + index)
+  yield* Effect.forEach(
+    seeds.filter((seed) => seed % parts === part % parts),
+    each,
+    { discard: true }
+  ).pipe(
+    // Also when it is stopped early, by SIGINT or SIGTERM.
+    Effect.ensuring(Effect.suspend(() => Console.log(JSON.stringify(totals))))
+  )
   if (failed.length > 0) {
     return yield* new SeedsFailed({
       message: `${failed.length} of ${totals.seeds} seeds failed: ${failed.join(" ")}; look at one by --trace`
