@@ -17,7 +17,7 @@ const root = join(import.meta.dirname, "../..")
 const command = ["--conditions=fl-attach-source", join(root, "src/cli/bin.ts")]
 
 /** A process that has ended. */
-export interface Ended {
+interface Ended {
   readonly code: number | null
   readonly out: string
   readonly err: string
@@ -31,7 +31,7 @@ export interface Peer {
 }
 
 /** Starts a process; it is killed, by its own pid, when the Scope closes before it has ended. */
-export const start = (file: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
+const start = (file: string, args: ReadonlyArray<string>, env: Record<string, string> = {}) =>
   Effect.acquireRelease(
     Effect.sync((): Peer => {
       // Standard input stays open: some peers serve until it closes.

@@ -9,9 +9,10 @@ import { Effect, Result } from "effect"
 import * as Safetensors from "../../src/fobs/Safetensors.ts"
 import type { Tensor } from "../../src/fobs/Tensor.ts"
 import * as TensorMath from "../../src/fobs/TensorMath.ts"
+import { isLong } from "../support/long.ts"
 import { flAttach, folder, jsonLines, peerWithTorch, runTorch, torch, writeProfile } from "./peers.ts"
 
-/** Tensors without NaN go to the file as safetensors' own library writes them; numpy's lack bfloat16. */
+/** Written by safetensors' own library, or as numpy's arrays, which lack bfloat16. */
 const makeModel = `
 from refcommon import make_tensors
 import numpy as np, safetensors.torch as st, sys, torch
@@ -49,7 +50,6 @@ interface Case {
   readonly count: number
   readonly mib: number
   readonly env?: Record<string, string>
-  readonly serve?: ReadonlyArray<string>
 }
 
 const prepare = Effect.gen(function* () {
@@ -87,6 +87,7 @@ const trainAtOurService = ({ count, env, input, mib, output, server }: Case) =>
   })
 
 const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0", NVFLARE_TENSOR_DOWNLOAD_CHUNK_SIZE: "0" }
+const arrays = { input: "in.npz", count: 15 } as const
 const tensors = { input: "in.safetensors", output: "out.safetensors", count: 18 } as const
 
 /** Three rounds of our `probe` at a job process. */
@@ -166,26 +167,30 @@ const differing = (a: Tensor, b: TensorMath.AnyArray): ReadonlyArray<string> => 
   return lines
 }
 
+/** What `npm run test:interop:full` has besides. */
+const full = it.live.skipIf(!isLong)
+
 describe.skipIf(torch === "")("PyTorch over a shared folder, three rounds, values exact", () => {
   it.live("a trainer with its default settings at our service, tensors on the wire, 64 MiB", () =>
     trainAtOurService({ server: "pytorch", ...tensors, mib: 64 })
   )
   it.live("the same inline", () => trainAtOurService({ server: "pytorch", ...tensors, mib: 1, env: inline }))
-  it.live("numpy's arrays on the wire, from and to .npz", () =>
-    trainAtOurService({ server: "numpy", input: "in.npz", output: "out.npz", count: 15, mib: 64 })
+  it.live("numpy's arrays on the wire, from .npz", () =>
+    trainAtOurService({ server: "numpy", ...arrays, output: "out.safetensors", mib: 1 })
   )
-  it.live("the same inline, to .safetensors", () =>
-    trainAtOurService({ server: "numpy", input: "in.npz", output: "out.safetensors", count: 15, mib: 1, env: inline })
+  full("the same, 64 MiB, to .npz", () => trainAtOurService({ server: "numpy", ...arrays, output: "out.npz", mib: 64 }))
+  full("the same inline", () =>
+    trainAtOurService({ server: "numpy", ...arrays, output: "out.npz", mib: 1, env: inline })
   )
 
   it.live("our probe at a job with tensors on the wire, 64 MiB", () =>
     Effect.map(probeAtPythonJob("pytorch", 64), (out) => assert.include(out, "layer.weight F32["))
   )
-  it.live("the same inline", () => probeAtPythonJob("pytorch", 1, inline))
-  it.live("our probe at a job that sends numpy's arrays to a PyTorch trainer", () =>
+  it.live("our probe at a job that wants differences, inline", () => probeAtPythonJob("pytorch", 1, inline, "--diff"))
+  full("the same with whole models", () => probeAtPythonJob("pytorch", 1, inline))
+  full("our probe at a job that sends numpy's arrays to a PyTorch trainer", () =>
     Effect.map(probeAtPythonJob("numpy", 16), (out) => assert.include(out, "f32 F32["))
   )
-  it.live("our probe at a job that wants differences", () => probeAtPythonJob("pytorch", 1, {}, "--diff"))
 })
 
 describe.skipIf(torch === "")("what torch makes of tensors", () => {
