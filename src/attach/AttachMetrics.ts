@@ -2,6 +2,11 @@
  * What a fleet of backends does, in numbers. All backends of a program share these metrics; labels are few, so that
  * their number does not grow with sessions or tasks.
  *
+ * The cells below them count, too: `fl_attach_transfer_bytes` the bytes of arrays by `direction` and `state` (see
+ * `DownloadService.transferBytes`); `fl_attach_cell_refused` what a cell's guard refused, before anything of it was
+ * decoded, by `cell`, `origin`, `channel` and `topic` as claimed (at most 256 combinations, the rest as `other`);
+ * `fl_attach_cell_refusals` the same and all else that a cell refused for its safety, by `cell` and `reason`.
+ *
  * @since 0.1.0
  */
 import { Duration, Effect, Metric } from "effect"
@@ -61,7 +66,8 @@ export const analyticsDropped = Metric.counter("fl_attach_analytics_dropped", {
 })
 
 /**
- * Messages refused since their sender had no say, by `reason`: `no_session`, `origin`, `session`.
+ * Messages refused since their sender had no say, by `reason`: `no_session`, `origin`, `session`. What the cell's guard
+ * refused before that is counted there: see the head of this module.
  *
  * @category metrics
  * @since 0.1.0

@@ -9,7 +9,7 @@
  *
  * @since 0.1.0
  */
-import { type Duration, Effect, PubSub, type Scope, Stream } from "effect"
+import { type Context, type Duration, Effect, Metric, PubSub, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { ReferenceSink } from "../fobs/Fobs.ts"
 import type { Handler } from "./Cell.ts"
@@ -153,6 +153,44 @@ export interface DownloadHost extends Asking {
   readonly handle: (address: typeof downloadAddress, handler: Handler) => Effect.Effect<void, never, Scope.Scope>
 }
 
+/**
+ * Bytes of arrays that were fetched from this program's cells (`direction` `send`) or by them (`receive`), counted when
+ * a transfer is over, by its `state`: `completed`, `failed` or `aborted`.
+ *
+ * @category metrics
+ * @since 0.1.0
+ */
+export const transferBytes = Metric.counter("fl_attach_transfer_bytes", {
+  description: "Bytes of arrays in transfers that are over, by direction and state",
+  incremental: true
+})
+
+const counted = ({ bytes, direction, state }: TransferProgress, context: Context.Context<never>): void => {
+  if (state !== "active" && bytes > 0) {
+    Metric.withAttributes(transferBytes, { direction, state }).updateUnsafe(bytes, context)
+  }
+}
+
+/** An offer is a span as long as its Scope, with the verdict on it. */
+const traced = (make: DownloadService["offer"]): DownloadService["offer"] =>
+  Effect.fnUntraced(function* (options) {
+    const span = yield* Effect.makeSpanScoped("DownloadService.offer", {
+      attributes: { receivers: options.receivers.join(" ") }
+    })
+    let made: Offer | undefined
+    yield* Effect.addFinalizer(() =>
+      made === undefined
+        ? Effect.void
+        : Effect.map(made.outcome, ({ reason, status }) => {
+            span.attribute("status", status)
+            span.attribute("reason", reason)
+          })
+    )
+    // Its own finalizer comes first, and leaves a verdict in each case.
+    made = yield* make(options)
+    return made
+  })
+
 /** Progress that a slow reader of the stream may leave unread. */
 const maxUnread = 256
 
@@ -170,7 +208,9 @@ export const make = Effect.fnUntraced(function* (
 ): Effect.fn.Return<{ readonly downloads: DownloadService; readonly resolve: Resolve }, CellError, Scope.Scope> {
   const settings = yield* resolveSettings(given)
   const progress = yield* PubSub.sliding<TransferProgress>(maxUnread)
+  const context = yield* Effect.context<never>()
   const publish = (event: TransferProgress) => {
+    counted(event, context)
     PubSub.publishUnsafe(progress, event)
   }
   const transfers = Stream.fromPubSub(progress)
@@ -180,7 +220,7 @@ export const make = Effect.fnUntraced(function* (
   yield* host.handle(sourceFailureAddress, receiver.sourceFailure)
   return {
     downloads: {
-      offer: source.offer,
+      offer: traced(source.offer),
       cancel: receiver.cancel,
       transfers,
       inUse: () => ({ offered: source.size(), fetched: receiver.size() })

@@ -15,6 +15,7 @@ export {
   type GuardVerdict,
   type Handler,
   type Headers,
+  type LinkFailure,
   type ListenOptions,
   type PeerChange,
   type PeerStatus,
@@ -35,4 +36,5 @@ export type {
   TransferOutcome,
   TransferProgress
 } from "./DownloadService.ts"
+export { transferBytes } from "./DownloadService.ts"
 export * as MessageCipher from "./MessageCipher.ts"

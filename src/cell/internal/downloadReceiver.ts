@@ -306,12 +306,13 @@ export const makeReceiver = Effect.fnUntraced(function* (
     }
   })
 
-  const fetch = Effect.fnUntraced(function* (
+  const fetch = Effect.fn("DownloadService.fetch")(function* (
     download: Download,
     arrival: Arrival,
     budget: Budget
   ): Effect.fn.Return<Transfer, CellError> {
     const { fqcn: source, refId } = download
+    yield* Effect.annotateCurrentSpan({ source, ref_id: refId })
     const transfer: Transfer = {
       download,
       // Only the sender of a protected message can be taken at its word that its source can protect as well.
@@ -336,7 +337,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
       () =>
         Effect.suspend(() => {
           active.delete(transfer)
-          return Deferred.succeed(transfer.ended, undefined)
+          const ended = Deferred.succeed(transfer.ended, undefined)
+          return Effect.andThen(Effect.annotateCurrentSpan("bytes", transfer.bytes), ended)
         })
     )
     return transfer
