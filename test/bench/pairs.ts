@@ -1,7 +1,7 @@
 /** A service and its trainers as processes of their own over a shared folder: how long rounds take, and how much memory. */
 import { mkdirSync } from "node:fs"
 import { join } from "node:path"
-import { memory, python, type Running, start, startOurs, withFolder, writeProfile } from "./processes.ts"
+import { inFolder, memory, python, type Running, start, startOurs, withFolder, writeProfile } from "./processes.ts"
 
 /** A model of float32 arrays that are all of one length. */
 export interface ModelSize {
@@ -37,13 +37,13 @@ const startService = (
   return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine)
 }
 
-const startTrainer = (side: Side, profile: string, addend: number): Running =>
+export const startTrainer = (side: Side, profile: string, addend: number): Running =>
   side === "ours"
     ? startOurs("trainer.ts", [profile, String(addend)])
     : start(python ?? "", [join(import.meta.dirname, "peers/echo_np.py"), profile])
 
 /** Milliseconds of a round, as either service tells it. */
-const duration = (event: Record<string, unknown>): number => {
+export const duration = (event: Record<string, unknown>): number => {
   if (event.ok === false || event.check === false) throw new Error(`a wrong result: ${JSON.stringify(event)}`)
   return typeof event.ms === "number" ? event.ms : Number(event.secs) * 1000
 }
@@ -77,7 +77,7 @@ export const runPair = (
     all.push(startService(service, shared, size, trainers, onLine))
     for (let n = 0; n < trainers; n++) {
       const profile = join(folder, `profile_${n}.json`)
-      writeProfile(profile, `trainer_${n}`, shared)
+      writeProfile(profile, `trainer_${n}`, inFolder(shared))
       all.push(startTrainer(trainer, profile, trainers === 1 ? 0 : n + 1))
     }
     try {

@@ -23,7 +23,8 @@ export const start = (
 ): Running => {
   const child = spawn(file, args, {
     cwd: root,
-    stdio: ["ignore", "pipe", "pipe", "ipc"]
+    // Standard input stays open: some peers serve until it closes.
+    stdio: ["pipe", "pipe", "pipe", "ipc"]
   })
   let rest = ""
   let errors = ""
@@ -69,15 +70,31 @@ export const withFolder = async <A>(run: (folder: string) => Promise<A>): Promis
   }
 }
 
-export const writeProfile = (path: string, attachId: string, rendezvousDir: string): void =>
-  writeFileSync(
-    path,
-    JSON.stringify({
-      schema_version: 1,
-      execution_mode: "attach",
-      attach_id: attachId,
-      site_name: "site-1",
-      rendezvous_dir: rendezvousDir,
-      job_wait_timeout: 120
-    })
-  )
+/** Seconds of CPU that a process has taken until now, in all its threads. */
+export const cpuSeconds = ({ process: { pid } }: Running): number => {
+  const stat = readFileSync(`/proc/${pid}/stat`, "utf8")
+  // The second field is the program's name, in parentheses, and may have blanks.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ")
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
+/** Where a trainer finds its service, as its profile says it. */
+export type Place = Readonly<Record<string, unknown>>
+
+export const inFolder = (folder: string): Place => ({ rendezvous_dir: folder })
+export const atParent = (url: string, certs?: string): Place =>
+  certs === undefined
+    ? { connect_url: url, connection_security: "clear" }
+    : { connect_url: url, connection_security: "mtls", secure_mode: true, ca_cert: join(certs, "rootCA.pem") }
+
+export const profileOf = (attachId: string, place: Place) => ({
+  schema_version: 1,
+  execution_mode: "attach",
+  attach_id: attachId,
+  site_name: "site-1",
+  job_wait_timeout: 120,
+  ...place
+})
+
+export const writeProfile = (path: string, attachId: string, place: Place): void =>
+  writeFileSync(path, JSON.stringify(profileOf(attachId, place)))

@@ -1,6 +1,6 @@
 /** Medians, tables, and the file that they go to. */
 import { readFileSync, writeFileSync } from "node:fs"
-import { cpus, release, totalmem } from "node:os"
+import { cpus, loadavg, release, totalmem } from "node:os"
 import { join } from "node:path"
 
 export interface Report {
@@ -43,13 +43,36 @@ const machine = (): string => {
   return `${cpus().length} x ${cpu?.model.trim() || "unknown CPU"}, ${memory} GiB, Linux ${release()}, Node ${process.versions.node}`
 }
 
-/** Puts the reports into docs/benchmarks.md, between the marks; what is said around them stays. */
-export const writeReport = (reports: ReadonlyArray<Report>, seconds: number): void => {
+/** What stands between the marks of docs/benchmarks.md is rewritten; what is said around them stays. */
+const rewrite = (change: (measured: string) => string): void => {
   const text = readFileSync(path, "utf8")
   const [before, rest] = text.split(begin)
-  const after = rest?.split(end)[1]
-  if (before === undefined || after === undefined) throw new Error(`${path} has lost its marks: ${begin} ... ${end}`)
-  const facts = `Measured on ${machine()}, in ${seconds} s.`
-  const sections = reports.map(({ text, title }) => `### ${title}\n\n${text}`)
-  writeFileSync(path, [`${before}${begin}`, facts, ...sections, `${end}${after}`].join("\n\n"))
+  const [measured, after] = rest?.split(end) ?? []
+  if (before === undefined || measured === undefined || after === undefined) {
+    throw new Error(`${path} has lost its marks: ${begin} ... ${end}`)
+  }
+  writeFileSync(path, [`${before}${begin}`, change(measured.trim()), `${end}${after}`].join("\n\n"))
 }
+
+const factsOf = (seconds: number): string => {
+  const load = loadavg().map((value) => value.toFixed(1))
+  return `Measured on ${machine()}, in ${seconds} s; load at the end ${load[0]}, over fifteen minutes ${load[2]}.`
+}
+
+const sectionOf = ({ text, title }: Report): string => `### ${title}\n\n${text}`
+
+/** Puts all reports into docs/benchmarks.md. */
+export const writeReport = (reports: ReadonlyArray<Report>, seconds: number): void =>
+  rewrite(() => [factsOf(seconds), ...reports.map(sectionOf)].join("\n\n"))
+
+/** Puts reports that were measured by themselves in the place of those of the same title, each with its own facts. */
+export const replaceReports = (reports: ReadonlyArray<Report>, seconds: number): void =>
+  rewrite((measured) => {
+    const sections = measured.split(/\n\n(?=### )/)
+    for (const { text, title } of reports) {
+      const section = sectionOf({ title, text: `${factsOf(seconds)}\n\n${text}` })
+      const at = sections.findIndex((other) => other.startsWith(`### ${title}\n`))
+      sections.splice(at === -1 ? sections.length : at, at === -1 ? 0 : 1, section)
+    }
+    return sections.join("\n\n")
+  })

@@ -1,16 +1,18 @@
 /**
  * The service of a benchmark: sends a model to its trainers, round after round, and tells how long each took.
  *
- *   service.ts SHARED_DIR BYTES ARRAYS ROUNDS [TRAINERS]
+ *   service.ts PLACE BYTES ARRAYS ROUNDS TRAINERS [CERTS]
  *
- * With one trainer its answer is the next model. With more, their answers are averaged.
+ * PLACE is a shared folder, or the URL of a client parent; with a folder of certificates, messages are protected. With
+ * one trainer its answer is the next model. With more, their answers are averaged.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Duration, Effect, Layer, References, Result } from "effect"
-import { type AttachBackend, AttachFleet, FLModel, NdArray, NodeAttach, Rounds } from "fl-attach"
+import { type AttachBackend, AttachFleet, FLModel, NdArray, Rounds } from "fl-attach"
 import { ModelExchange } from "fl-attach/model"
+import { layerJob } from "./jobs.ts"
 
-const [sharedDir = "", bytes = "1024", arrays = "1", rounds = "1", trainers = "1"] = process.argv.slice(2)
+const [place = "", bytes = "1024", arrays = "1", rounds = "1", trainers = "1", certs] = process.argv.slice(2)
 
 const makeModel = (): FLModel => {
   const each = Number(bytes) / Number(arrays) / 4
@@ -83,9 +85,7 @@ const program = Effect.gen(function* () {
 })
 
 program.pipe(
-  Effect.provide(
-    AttachFleet.layer().pipe(Layer.provide(NodeAttach.layer({ site: "site-1", job: "job-1", sharedDir })))
-  ),
+  Effect.provide(AttachFleet.layer().pipe(Layer.provide(layerJob(place, certs)))),
   Effect.provideService(References.MinimumLogLevel, "Warn"),
   NodeRuntime.runMain
 )

@@ -46,15 +46,24 @@ const exchange = (socket: Socket, data: Buffer): Promise<void> =>
     socket.write(data)
   })
 
-/** Milliseconds of each time that `bytes` go to another process over a local socket, and as many come back. */
-export const runNet = async (bytes: number, rounds: number): Promise<ReadonlyArray<number>> => {
+/** One of the programs that print the port at which they listen. */
+const startListener = (script: string, argument: number) => {
   let onPort: (port: number) => void = () => {}
   const port = new Promise<number>((resolve) => {
     onPort = resolve
   })
-  const echo = startOurs("netEcho.ts", [String(bytes)], (event) => onPort(Number(event.port)))
+  return { port, running: startOurs(script, [String(argument)], (event) => onPort(Number(event.port))) }
+}
+
+/**
+ * Milliseconds of each time that `bytes` go to another process over a local socket, and as many come back; `forwarded`,
+ * by way of a third process.
+ */
+export const runNet = async (bytes: number, rounds: number, forwarded = false): Promise<ReadonlyArray<number>> => {
+  const echo = startListener("netEcho.ts", bytes)
+  const forwarder = forwarded ? startListener("netForward.ts", await echo.port) : undefined
   try {
-    const socket = connect({ port: await port, host: "127.0.0.1", noDelay: true })
+    const socket = connect({ port: await (forwarder ?? echo).port, host: "127.0.0.1", noDelay: true })
     const data = Buffer.alloc(bytes, 1)
     const times: Array<number> = []
     for (let round = 0; round < rounds; round++) {
@@ -65,6 +74,7 @@ export const runNet = async (bytes: number, rounds: number): Promise<ReadonlyArr
     socket.destroy()
     return times
   } finally {
-    echo.process.kill()
+    echo.running.process.kill()
+    forwarder?.running.process.kill()
   }
 }
