@@ -1,8 +1,8 @@
 /** Puts sections, msgpack and types together: the codec behind Fobs.make. */
 import { Result } from "effect"
+import type { Codec, DecodeOptions, Download, EncodeOptions, Sections } from "../Codec.ts"
 import { Datum } from "../Datum.ts"
 import type { DecodeContext, Decomposer, EncodeContext } from "../Decomposer.ts"
-import type { Codec, DecodeOptions, Download, EncodeOptions, Sections } from "../Fobs.ts"
 import { FobsError, InvalidValue, MissingReference, NotEncodable } from "../FobsError.ts"
 import { DownloadRef } from "../Values.ts"
 import { Reader } from "./reader.ts"

@@ -214,7 +214,7 @@ const lazyRef = Decomposer.make<DownloadRef>({
 })
 
 /** Members of the enums that a receiver takes without registration; `undefined` where any name passes. */
-export const enums: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
+const enums: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   "nvflare.apis.dxo.DataKind":
     "FL_MODEL WEIGHTS WEIGHT_DIFF METRICS ANALYTIC COLLECTION STATISTICS PSI APP_DEFINED".split(" "),
   "nvflare.app_common.abstract.fl_model.ParamsType": ["FULL", "DIFF"],

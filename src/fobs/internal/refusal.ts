@@ -6,7 +6,7 @@ import { Result } from "effect"
 import { FobsError, InvalidValue, Malformed, MissingReference, NotEncodable, UnknownType } from "../FobsError.ts"
 
 /** Carries a typed error up to {@link attempt}; nothing else may be thrown. */
-export class Refusal {
+class Refusal {
   readonly error: FobsError
   constructor(error: FobsError) {
     this.error = error

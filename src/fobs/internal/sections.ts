@@ -1,7 +1,7 @@
 /** The sections of a message: headers, datums, download notes (docs/wire/fobs.md, sections 2 and 6.1). */
 import { Result } from "effect"
+import type { Download, Sections } from "../Codec.ts"
 import { Datum } from "../Datum.ts"
-import type { Download, Sections } from "../Fobs.ts"
 import { toHex } from "./keys.ts"
 import { decodeText } from "./reader.ts"
 import { malformed } from "./refusal.ts"

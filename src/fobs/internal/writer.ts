@@ -19,7 +19,7 @@ const two32 = 0x1_0000_0000
 const textEncoder = new TextEncoder()
 
 /** What a message calls a value that has no form. */
-export const describeKind = (value: unknown): string => {
+const describeKind = (value: unknown): string => {
   if (value === undefined) return "undefined"
   if (typeof value !== "object" || value === null) return `a ${typeof value}`
   const name: unknown = value.constructor?.name

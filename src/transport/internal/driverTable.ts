@@ -1,5 +1,6 @@
 import { Effect } from "effect"
-import type { Driver, Drivers } from "../Drivers.ts"
+import type { Driver } from "../Driver.ts"
+import type { TransportError } from "../TransportError.ts"
 import { badConfig } from "./errors.ts"
 
 /** The lower-cased text before the first colon. Source: docs/wire/transport.md, section 4. */
@@ -8,7 +9,10 @@ export const schemeOf = (schemeOrUrl: string): string => {
   return (colon < 0 ? schemeOrUrl : schemeOrUrl.slice(0, colon)).trim().toLowerCase()
 }
 
-export const make = (drivers: ReadonlyArray<Driver>): Drivers["Service"] => {
+/** Finds drivers by scheme. */
+export const make = (
+  drivers: ReadonlyArray<Driver>
+): { readonly forUrl: (schemeOrUrl: string) => Effect.Effect<Driver, TransportError> } => {
   const table = new Map<string, Driver>()
   for (const driver of drivers) {
     for (const scheme of driver.schemes) {
