@@ -15,7 +15,6 @@ export {
   type GuardVerdict,
   type Handler,
   type Headers,
-  type LinkFailure,
   type ListenOptions,
   type PeerChange,
   type PeerStatus,
