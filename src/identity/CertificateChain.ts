@@ -162,7 +162,7 @@ export const checkValidity = (
   const times = `${new Date(notBefore).toISOString()} to ${new Date(notAfter).toISOString()}`
   return failed(
     "validity",
-    `the certificate of ${name}, with its issuers, holds from ${times}, and now it is ${at(now)}`
+    `the certificate of ${name}, with its issuers, holds from ${times}, and now it is ${at(now)}: renew it, or set the clock right`
   )
 }
 

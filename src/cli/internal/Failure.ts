@@ -43,6 +43,7 @@ export const toFailure = (
     case "AttachError":
     case "ParentError":
     case "TrainerError":
+    case "CellError":
       return isConfiguration(error.reason) ? wrongUsage(error.message) : failed(error.message)
     default:
       return failed(error.message)
@@ -54,4 +55,5 @@ type OtherError = CellError | FedAvgError | ModelFileError
 const isConfiguration = (reason: { readonly _tag: string; readonly kind?: string }): boolean =>
   reason._tag === "ConfigInvalid" ||
   reason._tag === "UpstreamInvalid" ||
+  reason._tag === "CellMisconfigured" ||
   (reason._tag === "RouteFailed" && configuration.has(reason.kind ?? ""))

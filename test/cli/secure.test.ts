@@ -1,0 +1,181 @@
+import { chmodSync, cpSync } from "node:fs"
+import { createServer } from "node:net"
+import { join } from "node:path"
+import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as NdMath from "../../src/fobs/NdMath.ts"
+import * as ModelFile from "../../src/service/ModelFile.ts"
+import { unpackPki } from "../pki.ts"
+import { modelArrays, runToEnd, start, temporaryFolder, type Workspace, workspace } from "./support.ts"
+
+const freePort = Effect.callback<number>((resume) => {
+  const server = createServer()
+  server.listen(0, "127.0.0.1", () => {
+    const address = server.address()
+    const port = typeof address === "object" && address !== null ? address.port : 0
+    server.close(() => resume(Effect.succeed(port)))
+  })
+})
+
+const pki = unpackPki()
+
+/** A copy of one of the test PKI's folders, its keys for their owner alone. */
+const certificates = (name: string) =>
+  Effect.map(temporaryFolder, (folder) => {
+    cpSync(join(pki, "pki", name), folder, { recursive: true })
+    for (const key of ["client.key", "server.key"]) {
+      if (name.endsWith("listener") || key === "client.key") chmodSync(join(folder, key), 0o600)
+    }
+    return folder
+  })
+
+const startParent = Effect.fnUntraced(function* (scheme: "tcp" | "stcp", certs?: string) {
+  const url = `${scheme}://127.0.0.1:${yield* freePort}`
+  const args = certs === undefined ? [] : ["--certs", certs]
+  const parent = yield* start(["parent", "--site", "site-1", "--listen", url, ...args])
+  yield* parent.printed(`site-1 listens at ${url}`)
+  return { url, parent }
+})
+
+const serveArgs = (w: Workspace, url: string, more: ReadonlyArray<string> = []) => [
+  ...["serve", "--site", "site-1", "--job", "job-1", "--parent", url, "--model", w.model, "--out", w.out],
+  ...["--rounds", "2", "--attach-id", "a", ...more]
+]
+
+const profileOf = (w: Workspace, url: string, more: { readonly [field: string]: unknown }) =>
+  w.profile("a", { rendezvous_dir: undefined, connect_url: url, ...more })
+
+const secureProfile = (w: Workspace, url: string, certs: string, more: { readonly [field: string]: unknown } = {}) =>
+  profileOf(w, url, { connection_security: "mtls", secure_mode: true, ca_cert: join(certs, "rootCA.pem"), ...more })
+
+describe("secure mode over stcp, as processes", () => {
+  it.live("rounds with the certificates that fl-attach certs makes", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const certs = join(yield* temporaryFolder, "site-1")
+      const made = yield* runToEnd(["certs", "--dir", certs, "--site", "site-1"])
+      assert.strictEqual(made.code, 0, made.stderr)
+      const { url } = yield* startParent("stcp", certs)
+      const service = yield* start(serveArgs(w, url, ["--certs", certs, "--secure"]))
+      const trainer = yield* start(["probe", secureProfile(w, url, certs), "--add=1"])
+      const served = yield* service.ended
+      assert.deepStrictEqual([served.code, served.stderr], [0, ""])
+      const probed = yield* trainer.ended
+      assert.deepStrictEqual([probed.code, probed.stderr], [0, ""])
+      const arrays = yield* Effect.provide(ModelFile.read(w.out), NodeFileSystem.layer)
+      for (const [name, before] of modelArrays) {
+        const expected = [1, 1].reduce((array, add) => NdMath.addScalar(array, add), before)
+        assert.deepStrictEqual(Buffer.from(arrays.get(name)?.bytes ?? []), Buffer.from(expected.bytes), name)
+      }
+    })
+  )
+})
+
+describe("what serve and probe say", () => {
+  const brief = ["--connect-timeout", "1s"]
+  const wait = { job_wait_timeout: 1 }
+
+  /** Both at the same URL, secure: exit codes, and what each says on its last line. */
+  const both = Effect.fnUntraced(function* (url: string, certs: string) {
+    const w = yield* workspace
+    const secure = ["--certs", certs, "--secure"]
+    const ended = yield* Effect.all(
+      [
+        runToEnd(serveArgs(w, url, [...secure, ...brief])),
+        runToEnd(["probe", secureProfile(w, url, certs, wait), "--add=1"])
+      ],
+      { concurrency: 2 }
+    )
+    return ended.map(({ code, stderr }) => ({ code, last: stderr.trimEnd().split("\n").at(-1) ?? "" }))
+  })
+
+  const holds = (ended: Effect.Success<ReturnType<typeof both>>, code: number, says: RegExp) => {
+    for (const end of ended) {
+      assert.strictEqual(end.code, code, end.last)
+      assert.match(end.last, says)
+    }
+  }
+
+  it.live("of certificates that can't be used: nothing is dialed", () =>
+    Effect.gen(function* () {
+      const url = "stcp://127.0.0.1:9"
+      holds(yield* both(url, yield* certificates("expired")), 2, /client\.crt.*holds from .* to 2025-01-01.*: renew it/)
+      holds(yield* both(url, yield* certificates("foreign")), 2, /client\.crt.* is not issued by the own root: check/)
+    })
+  )
+
+  it.live("of another project's parent, and of a parent with another site's certificate", () =>
+    Effect.gen(function* () {
+      const { url } = yield* startParent("stcp", yield* certificates("site-2"))
+      const other = yield* both(url, yield* certificates("foreign-full"))
+      holds(other, 1, /not issued by the CA in ca_cert \(rootCA\.pem\): use the files of one project on both sides/)
+      const wrong = yield* both(url, yield* certificates("site-1"))
+      holds(wrong, 1, /the certificate of "site-2" may not be used by site-1, that of "site-1" is needed: check/)
+    })
+  )
+
+  it.live("of TLS at a clear port, of clear words at a TLS port, and of mtls with a clear scheme", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const certs = yield* certificates("site-1")
+      const { url } = yield* startParent("stcp", certs)
+      const { url: open } = yield* startParent("tcp")
+      const toClear = yield* both(open.replace("tcp:", "stcp:"), certs)
+      holds(toClear, 1, /it may not speak TLS \(check the port and the scheme\)/)
+
+      const clear = url.replace("stcp:", "tcp:")
+      const serve = yield* runToEnd(serveArgs(w, clear, brief))
+      const probe = yield* runToEnd(["probe", profileOf(w, clear, { connection_security: "clear", ...wait })])
+      for (const { code, stderr } of [serve, probe]) {
+        assert.strictEqual(code, 1, stderr)
+        assert.match(stderr, /it may want TLS \(scheme stcp\), or be another service: check port and scheme/)
+      }
+      const mtls = ["--certs", certs, "--connection-security", "mtls", ...brief]
+      const mixed = [
+        yield* runToEnd(serveArgs(w, clear, mtls)),
+        yield* runToEnd(["probe", secureProfile(w, clear, certs, wait)])
+      ]
+      for (const { code, stderr } of mixed) {
+        assert.strictEqual(code, 2, stderr)
+        assert.match(stderr, /in clear, but connection_security is mtls: write stcp:/)
+      }
+    })
+  )
+
+  it.live("of a host that nobody knows", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const url = "tcp://no-such-host.invalid:8002"
+      const serve = yield* runToEnd(serveArgs(w, url, brief))
+      const probe = yield* runToEnd(["probe", profileOf(w, url, { connection_security: "clear", ...wait })])
+      for (const { code, stderr } of [serve, probe]) {
+        assert.strictEqual(code, 1, stderr)
+        assert.match(stderr, /\(E[A-Z_]+\): .*check/)
+      }
+    })
+  )
+
+  it.live("of an attach id that the other side does not have", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const { url } = yield* startParent("tcp")
+      const service = yield* start(serveArgs(w, url, ["--attach-timeout", "2s"]))
+      const profile = w.profile("b", {
+        rendezvous_dir: undefined,
+        connect_url: url,
+        connection_security: "clear",
+        ...wait
+      })
+      const probe = yield* runToEnd(["probe", profile])
+      assert.strictEqual(probe.code, 1)
+      assert.match(probe.stderr, /no SESSION_OPEN came by .*: check that a service waits for this attach id/)
+      const serve = yield* service.ended
+      assert.strictEqual(serve.code, 1)
+      assert.match(
+        serve.stderr,
+        /no trainer attached as .*_a within --attach-timeout \(2s\).*Start one with attach_id "a"/
+      )
+    })
+  )
+})
