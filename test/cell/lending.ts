@@ -1,7 +1,10 @@
 import { Effect } from "effect"
 import type { Driver, FrameLink } from "../../src/transport/Drivers.ts"
 
-/** Frames that a cell holds, and how many it has given back. */
+/** Frames are counted from here on: a pool lends no smaller ones. */
+const large = 64 * 1024
+
+/** Large frames that the cells hold, and how many they have given back. */
 export interface Loans {
   open: number
   returned: number
@@ -15,7 +18,7 @@ const lendingLink = (link: FrameLink, loans: Loans): FrameLink => {
     receive: Effect.map(link.receive, (frames) => {
       for (const frame of frames) {
         lent.add(frame)
-        loans.open += 1
+        loans.open += frame.byteLength >= large ? 1 : 0
       }
       return frames
     }),
@@ -24,8 +27,9 @@ const lendingLink = (link: FrameLink, loans: Loans): FrameLink => {
         ? () => {
             if (lent.delete(frame)) {
               frame.fill(0xdb)
-              loans.open -= 1
-              loans.returned += 1
+              const count = frame.byteLength >= large ? 1 : 0
+              loans.open -= count
+              loans.returned += count
             }
           }
         : undefined
