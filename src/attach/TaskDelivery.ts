@@ -10,6 +10,7 @@ import { Clock, Duration, Effect, Option, Predicate } from "effect"
 import type { CellReply } from "../cell/Cell.ts"
 import type { CellError } from "../cell/CellError.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
+import { formatDuration } from "../platform/DurationText.ts"
 import { type AttachError, attachError, DeliveryTimeout, EncodeFailed, TaskRejected } from "./AttachError.ts"
 import * as AttachMetrics from "./AttachMetrics.ts"
 import type { SessionContext } from "./AttachSession.ts"
@@ -150,7 +151,7 @@ const hear =
   ({ _tag }: Attempt) =>
     _tag === "Delivered" ? Effect.map(Clock.monotonicTimeNanos, (now) => task.session.touch(now)) : Effect.void
 
-const tooSlow = (timeout: Duration.Duration) => again(`no answer within ${Duration.format(timeout)}`)
+const tooSlow = (timeout: Duration.Duration) => again(`no answer within ${formatDuration(timeout)}`)
 
 const attempt = Effect.fn("TaskDelivery.attempt")(
   function* (context: SessionContext, task: ActiveTask, attemptId: string, timeout: Duration.Duration) {
@@ -195,6 +196,7 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
   const budget = yield* makeBudget(taskWaitTimeout)
   const probeNow = Effect.flatMap(budget.left, (left) => probe(context, task, Duration.min(controlTimeout, left)))
 
+  const begun = yield* Clock.monotonicTimeNanos
   let attempts = 0
   let undecodable = 0
   let lastReason = "no attempt was made"
@@ -220,6 +222,8 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
     if (undecodable >= decodeFailureLimit) return yield* undecodableTask(context, task, lastReason)
     yield* pause(context, Duration.min(controlRetry, yield* budget.left), wasUp)
   }
+  const fault = yield* context.cell.linkFailure(context.trainer.trainerFqcn)
+  const why = fault === undefined || fault.at < begun ? "" : `; its connection failed before: ${fault.message}`
   return yield* attachError(
     new DeliveryTimeout({
       attachId: context.trainer.attachId,
@@ -227,7 +231,7 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
       limit: taskWaitTimeout,
       attempts,
       lastReason,
-      message: `task "${task.name}" did not reach trainer ${context.trainer.trainerFqcn} within taskWaitTimeout (${Duration.format(taskWaitTimeout)}), ${attempts} attempts; the last: ${lastReason}`
+      message: `task "${task.name}" did not reach trainer ${context.trainer.trainerFqcn} within taskWaitTimeout (${formatDuration(taskWaitTimeout)}), ${attempts} attempts; the last: ${lastReason}${why}`
     })
   )
 })

@@ -237,6 +237,18 @@ export interface PeerStatus {
 }
 
 /**
+ * What ended a connection when it was neither end's wish: an error of the system, a stream that is no longer one.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface LinkFailure {
+  readonly message: string
+  /** When: the monotonic clock, in nanoseconds. */
+  readonly at: bigint
+}
+
+/**
  * A connection that came, took the place of an older one of the same name, or ended.
  *
  * @category models
@@ -336,6 +348,11 @@ export class Cell extends Context.Service<
     readonly peers: Effect.Effect<ReadonlyArray<PeerStatus>>
     /** Connections that come and go, from the time of subscription on; a slow subscriber loses the oldest. */
     readonly peerChanges: Stream.Stream<PeerChange>
+    /**
+     * Of the connections with `peer`, and of those that this cell dials, the last that an error of the system or broken
+     * data ended: what may have made a later request or lease fail. Kept after the connection is there again.
+     */
+    readonly linkFailure: (peer: string) => Effect.Effect<LinkFailure | undefined>
   }
 >()("fl-attach/cell/Cell") {
   /**

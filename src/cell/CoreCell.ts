@@ -11,7 +11,7 @@ import { Encoded } from "../fobs/Msgpack.ts"
 import * as Fqcn from "../identity/Fqcn.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Drivers } from "../transport/Drivers.ts"
-import type { Address, CellReply, GuardRule, Handler, PeerChange, PeerStatus } from "./Cell.ts"
+import type { Address, CellReply, GuardRule, Handler, LinkFailure, PeerChange, PeerStatus } from "./Cell.ts"
 import type { CellError } from "./CellError.ts"
 import * as CellMessage from "./CellMessage.ts"
 import { type Courier, makeCourier, type Post, type Via } from "./internal/Courier.ts"
@@ -110,6 +110,7 @@ export interface CoreCell {
   readonly connected: (peer: string) => Stream.Stream<boolean>
   readonly peers: Effect.Effect<ReadonlyArray<PeerStatus>>
   readonly peerChanges: Stream.Stream<PeerChange>
+  readonly linkFailure: (peer: string) => Effect.Effect<LinkFailure | undefined>
   /** Sends a one-way message; ends when its connection has taken it. */
   readonly post: Courier["post"]
   /** Fails when the connection by which `target` is reached now is over; without one it never ends. */
@@ -415,6 +416,7 @@ export const make = Effect.fnUntraced(function* (
     connected: peers.connected,
     peers: peers.status,
     peerChanges: peers.changes,
+    linkFailure: (peer) => Effect.sync(() => links.failure(peer)),
     post: courier.post,
     lost: courier.lost,
     request,

@@ -15,6 +15,7 @@ export {
   type GuardVerdict,
   type Handler,
   type Headers,
+  type LinkFailure,
   type ListenOptions,
   type PeerChange,
   type PeerStatus,

@@ -1,6 +1,6 @@
 /** Processes that are killed or stopped, and disks that are full. */
 import { execFileSync } from "node:child_process"
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -49,7 +49,7 @@ describe("kill -9", () => {
       yield* other.printed("attaching as")
       const failed = yield* first.ended
       assert.strictEqual(failed.code, 1)
-      assert.include(failed.stderr, "heartbeatTimeout is 1s")
+      assert.include(failed.stderr, "--heartbeat-timeout is 1s")
       const second = yield* serve(w, ["a"], quick)
       assert.strictEqual((yield* second.ended).code, 0)
       assert.strictEqual((yield* other.ended).code, 0)
@@ -66,7 +66,7 @@ describe("kill -9", () => {
       yield* trainer.kill("SIGKILL")
       const failed = yield* service.ended
       assert.strictEqual(failed.code, 1)
-      assert.include(failed.stderr, "heartbeatTimeout is 1s")
+      assert.include(failed.stderr, "--heartbeat-timeout is 1s")
     })
   )
 })
@@ -97,7 +97,7 @@ describe("SIGSTOP of a trainer", () => {
       yield* trainer.kill("SIGSTOP")
       const failed = yield* service.ended
       assert.strictEqual(failed.code, 1)
-      assert.include(failed.stderr, "heartbeatTimeout is 1s")
+      assert.include(failed.stderr, "--heartbeat-timeout is 1s")
       yield* trainer.kill("SIGCONT")
       assert.strictEqual((yield* trainer.ended).code, 1)
     })
@@ -121,18 +121,18 @@ describe("SIGSTOP of a trainer", () => {
   )
 })
 
-/** A disk of one page, which is full; `undefined` where none may be mounted. */
-const fullDisk = (folder: string) =>
+/** A disk of so many KiB, which is full; `undefined` where none may be mounted. */
+const fullDisk = (folder: string, size = 4) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const path = join(folder, "disk")
       mkdirSync(path)
       try {
-        execFileSync("mount", ["-t", "tmpfs", "-o", "size=4k", "none", path], { stdio: "ignore" })
+        execFileSync("mount", ["-t", "tmpfs", "-o", `size=${size}k`, "none", path], { stdio: "ignore" })
       } catch {
         return undefined
       }
-      writeFileSync(join(path, "full"), new Uint8Array(4096))
+      writeFileSync(join(path, "full"), new Uint8Array(size * 1024))
       return path
     }),
     (path) => Effect.sync(() => path !== undefined && execFileSync("umount", [path]))
@@ -152,6 +152,48 @@ describe("a full disk", () => {
       // Its trainer did all that was asked of it.
       assert.strictEqual((yield* trainer.ended).code, 0)
       assert.deepStrictEqual(readdirSync(disk), ["full"])
+    })
+  )
+
+  it.live.skipIf(process.getuid?.() !== 0)("under the shared folder: said at once, with path and cause, and by what fails after it", (test) =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const disk = yield* fullDisk(w.folder, 256)
+      if (disk === undefined) return test.skip("no disk may be mounted here")
+      // Some room for the beginning.
+      rmSync(join(disk, "full"))
+      const shared = join(disk, "shared")
+      mkdirSync(shared, { mode: 0o770 })
+      const inDisk: Workspace = { ...w, shared, profile: (id) => w.profile(id, { rendezvous_dir: shared }) }
+      const service = yield* serve(inDisk, ["a"], quick)
+      const trainer = yield* stuck(inDisk, "a")
+      yield* trainer.printed("busy")
+      try {
+        writeFileSync(join(disk, "full"), new Uint8Array(256 * 1024))
+      } catch {
+        // As full as it gets.
+      }
+      const served = yield* service.ended
+      const attached = yield* trainer.ended
+      assert.deepStrictEqual([served.code, attached.code], [1, 1])
+      // Whoever appends first meets it.
+      const all = `${served.stderr}\n${attached.stderr}\n${attached.stdout}`
+      assert.match(all, /append to [^ ]*\.0\.log failed \(ENOSPC\): the file system is full; free space there/)
+      assert.match(all, /(?:is lost|with its lease): [^\n]*connection failed before: [^\n]*ENOSPC/)
+    })
+  )
+
+  it.live.skipIf(process.getuid?.() !== 0)("before the start: what to do", (test) =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const disk = yield* fullDisk(w.folder)
+      if (disk === undefined) return test.skip("no disk may be mounted here")
+      const shared = join(disk, "shared")
+      mkdirSync(shared, { mode: 0o770 })
+      const { ended } = yield* serve({ ...w, shared }, ["a"])
+      const { code, stderr } = yield* ended
+      assert.strictEqual(code, 1)
+      assert.match(stderr, /ENOSPC[^\n]*the file system is full; free space there or/)
     })
   )
 

@@ -1,5 +1,6 @@
 /** How long an accepted session lives. Source: docs/wire/attach.md, section 6.1. */
 import { Clock, Deferred, Duration, Effect, Stream } from "effect"
+import { formatDuration } from "../../platform/DurationText.ts"
 import { sourceGrace } from "../AttachConfig.ts"
 import { type AttachError, attachError, SessionLost } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
@@ -35,11 +36,19 @@ const silence = (session: AttachSession) => Effect.map(Clock.monotonicTimeNanos,
 const leaseLeft = (session: AttachSession, lease: Duration.Duration) =>
   Effect.map(silence(session), (silent) => Duration.toNanosUnsafe(lease) - silent)
 
+/** A fault of the connection a heartbeat before the silence or in it is taken for its reason. */
+const faultSince = Effect.fnUntraced(function* ({ cell, config, trainer }: SessionContext, heardAt: bigint) {
+  const fault = yield* cell.linkFailure(trainer.trainerFqcn)
+  const since = heardAt - Duration.toNanosUnsafe(config.heartbeatInterval)
+  return fault === undefined || fault.at < since ? "" : `; its connection failed before: ${fault.message}`
+})
+
 const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
   const { heartbeatInterval, heartbeatTimeout: limit } = context.config
   const nanos = yield* silence(session)
   const silent = Duration.nanos(nanos)
   const missed = Number(nanos / Duration.toNanosUnsafe(heartbeatInterval))
+  const fault = yield* faultSince(context, session.heardAt)
   yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
   return yield* attachError(
     new SessionLost({
@@ -47,7 +56,7 @@ const lost = Effect.fnUntraced(function* (context: SessionContext, session: Atta
       sessionId: session.id,
       limit,
       silent,
-      message: `trainer ${context.trainer.trainerFqcn} is lost: heartbeatTimeout is ${Duration.format(limit)}, silent for ${Duration.format(silent)}`
+      message: `trainer ${context.trainer.trainerFqcn} is lost: heartbeatTimeout is ${formatDuration(limit)}, silent for ${formatDuration(silent)}${fault}`
     })
   )
 })

@@ -185,7 +185,8 @@ export const makeEngine = Effect.fnUntraced(function* (
       listen: core.links.listen,
       connect: core.links.connect,
       peers: core.peers,
-      peerChanges: core.peerChanges
+      peerChanges: core.peerChanges,
+      linkFailure: core.linkFailure
     },
     core,
     streams,

@@ -1,10 +1,12 @@
 import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Option, Random, Scope } from "effect"
+import { formatDuration } from "../../platform/DurationText.ts"
 import * as Connection from "../../transport/Connection.ts"
 import type { Driver, DriverListener, Drivers, FrameLink, Resources } from "../../transport/Drivers.ts"
 import { ConnectionClosed, TransportError } from "../../transport/TransportError.ts"
-import type { ConnectOptions, ListenOptions } from "../Cell.ts"
+import type { ConnectOptions, LinkFailure, ListenOptions } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import { misconfigured } from "./errors.ts"
+import * as LinkFaults from "./linkFaults.ts"
 import type { Peer, Peers } from "./Peers.ts"
 import { counted } from "./traffic.ts"
 
@@ -32,6 +34,8 @@ export interface Links {
   ) => Effect.Effect<void, CellError, Scope.Scope>
   /** Makes every connector that waits dial at once. */
   readonly redial: Effect.Effect<void>
+  /** The last fault of a connection that concerns a peer. */
+  readonly failure: (peer: string) => LinkFailure | undefined
 }
 
 // Seconds before dialing again: these, then the last for ever; from the first again after a connection that lasted.
@@ -75,6 +79,7 @@ export const makeLinks = Effect.fnUntraced(function* (
   const bell = Latch.makeUnsafe()
   const counters = new Map<string, () => number>()
   const owned = new Set<Peer>()
+  const faults = LinkFaults.make()
 
   // One counter a peer, across its connections. Names are a peer's words: forgotten when there are many.
   const streamIds = (name: string): (() => number) => {
@@ -114,7 +119,12 @@ export const makeLinks = Effect.fnUntraced(function* (
     const peer = yield* Effect.acquireRelease(peers.add(connection, role === "active", traffic, own), (peer, exit) => {
       mine.delete(peer)
       owned.delete(peer)
-      return Effect.andThen(peers.remove(peer, endOf(exit)), Deferred.succeed(peer.gone, undefined))
+      const error = Option.getOrUndefined(Exit.findErrorOption(exit))
+      const kept = error instanceof TransportError ? faults.remember(peer.name, error) : Effect.void
+      return Effect.andThen(
+        Effect.andThen(kept, peers.remove(peer, endOf(exit))),
+        Deferred.succeed(peer.gone, undefined)
+      )
     })
     dialed.onReady?.()
     yield* Effect.logDebug(`${fqcn}: connected with ${peer.name} (${link.info.peerAddress})`)
@@ -130,8 +140,8 @@ export const makeLinks = Effect.fnUntraced(function* (
     return yield* Effect.fail(replaced(link.info.peerAddress, peer.name))
   })
 
-  const over = (what: string) => (error: TransportError) =>
-    Effect.logDebug(`${fqcn}: ${what} is over: ${error.message}`)
+  const over = (place: string, what: string) => (error: TransportError) =>
+    faults.tell(place, error, `${fqcn}: ${what} is over: ${error.message}`)
 
   /** Runs a program of connections until the caller's Scope, or the cell's, closes; its peers hear bye first. */
   const supervise = <A, E>(program: Effect.Effect<A, E>, mine: Set<Peer>) =>
@@ -167,13 +177,15 @@ export const makeLinks = Effect.fnUntraced(function* (
         yield* Effect.logError(`${fqcn}: ${url} can't be dialed: ${error.message}`)
         yield* Deferred.fail(first, misconfigured("url", error.message))
       }
-      yield* given.onDown?.(error) ?? Effect.void
+      yield* faults.remember(undefined, error)
+      yield* given.onDown?.(error) ??
+        faults.tell(url, error, `${fqcn}: the connection by ${url} is over: ${error.message}`)
       const lasted = readyAt === undefined ? 0 : Number(clock.monotonicTimeNanosUnsafe() - readyAt) / 1e6
       if (lasted > lastingMillis) {
         attempt = 0
       }
       const wait = yield* redialWait(attempt)
-      const line = `${fqcn}: no connection by ${url}, dialing again in ${Duration.format(wait)}: ${error.message}`
+      const line = `${fqcn}: no connection by ${url}, dialing again in ${formatDuration(wait)}: ${error.message}`
       yield* attempt === 0 ? Effect.logInfo(line) : Effect.logDebug(line)
       yield* Effect.raceFirst(Effect.sleep(wait), bell.await)
       attempt += 1
@@ -202,7 +214,7 @@ export const makeLinks = Effect.fnUntraced(function* (
             Effect.onError((cause) => Scope.close(scope, Exit.failCause(cause)))
           )
           const served = Effect.scoped(serve(link, "passive", mine, given)).pipe(
-            Effect.catch(over(`a connection of ${link.info.peerAddress}`)),
+            Effect.catch(over(listener.connectUrl, `a connection of ${link.info.peerAddress}`)),
             Effect.onExit((exit) => Scope.close(scope, exit))
           )
           yield* FiberSet.run(connections, served)
@@ -215,7 +227,11 @@ export const makeLinks = Effect.fnUntraced(function* (
             yield* Effect.logWarning(`${fqcn}: ${listener.connectUrl} takes no more: ${accepted.failure.message}`)
             return yield* Effect.never
           }
-          yield* Effect.logDebug(`${fqcn}: a client of ${listener.connectUrl} failed: ${accepted.failure.message}`)
+          yield* faults.tell(
+            listener.connectUrl,
+            accepted.failure,
+            `${fqcn}: a client of ${listener.connectUrl} failed: ${accepted.failure.message}`
+          )
           yield* Effect.sleep(acceptPause)
         }
       }
@@ -238,5 +254,5 @@ export const makeLinks = Effect.fnUntraced(function* (
   })
 
   yield* Effect.addFinalizer(() => Effect.suspend(() => options.farewell([...owned])))
-  return { listen, connect, redial: Effect.asVoid(bell.release) }
+  return { listen, connect, redial: Effect.asVoid(bell.release), failure: faults.last }
 })

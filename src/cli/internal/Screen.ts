@@ -1,5 +1,5 @@
 /** What people see: lines, and on a terminal bars below them that are drawn again and again. */
-import { Context, Effect, Layer, Logger, References } from "effect"
+import { Cause, Context, Effect, Layer, Logger, References } from "effect"
 
 /** Where text goes. `columns` is the width of the terminal at this moment. */
 export interface Output {
@@ -68,15 +68,26 @@ const defaultLevel = "Warn"
 /** What `serve` tells by itself, from the events of sessions and rounds. */
 const toldElsewhere = /^(?:session [a-z]+|task "[^"]*" failed): /
 
+/** What a failure says, in few words: the first of its reasons. */
+const causeText = (cause: Cause.Cause<unknown>): string => {
+  if (cause.reasons.length === 0) return ""
+  const error = Cause.squash(cause)
+  const text = error instanceof Error && error.message !== "" ? error.message : String(error)
+  return `: ${text.split("\n")[0]}`
+}
+
+const textOf = (message: unknown): string =>
+  Array.isArray(message) ? message.map(textOf).join(" ") : Cause.isCause(message) ? causeText(message) : String(message)
+
 /** Log records as lines on standard error; from warnings on, unless `--log-level` says otherwise. */
 export const layerLogger: Layer.Layer<never, never, Screen> = Layer.merge(
   Layer.unwrap(
     Effect.map(Screen, (screen) =>
       Logger.layer([
-        Logger.make(({ fiber, logLevel, message }) => {
+        Logger.make(({ cause, fiber, logLevel, message }) => {
           const notes = Object.entries(fiber.getRef(References.CurrentLogAnnotations))
           const suffix = notes.length === 0 ? "" : ` (${notes.map(([key, value]) => `${key}=${value}`).join(" ")})`
-          const text = Array.isArray(message) ? message.map(String).join(" ") : String(message)
+          const text = `${textOf(message)}${causeText(cause)}`
           const isDefault = fiber.getRef(References.MinimumLogLevel) === defaultLevel
           if (isDefault && toldElsewhere.test(text)) return
           screen.errorLine(`fl-attach: ${logLevel.toLowerCase()}: ${text}${suffix}`)

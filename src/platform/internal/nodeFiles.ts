@@ -20,6 +20,15 @@ export const codeOf = (cause: unknown): string =>
 
 const textOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
+/** What a person can do about it. */
+const nextSteps: ReadonlyMap<string, string> = new Map([
+  ["ENOSPC", "the file system is full; free space there or choose another folder"],
+  ["EDQUOT", "the disk quota is used up; free space, raise it or choose another folder"],
+  ["EMFILE", "this process has too many files open; raise its limit (ulimit -n)"],
+  ["ENFILE", "this machine has too many files open; close some programs"],
+  ["ESTALE", "the network file system lost it; try again, and mount it anew if that stays so"]
+])
+
 const reasonOf = (operation: string, path: string, cause: unknown): FileErrorReason => {
   const code = codeOf(cause)
   switch (code) {
@@ -27,9 +36,15 @@ const reasonOf = (operation: string, path: string, cause: unknown): FileErrorRea
       return new FileMissing({ path, message: `${path} does not exist (${operation})` })
     case "EEXIST":
       return new FileExists({ path, message: `${path} exists already (${operation})` })
+    case "EROFS":
+      return new FileDenied({
+        operation,
+        path,
+        code,
+        message: `${operation} ${path} failed (${code}): the file system is mounted read-only; choose another folder or mount it writable`
+      })
     case "EACCES":
     case "EPERM":
-    case "EROFS":
       return new FileDenied({
         operation,
         path,
@@ -42,8 +57,11 @@ const reasonOf = (operation: string, path: string, cause: unknown): FileErrorRea
         problem: "a symbolic link",
         message: `${path} is a symbolic link: put a regular file there`
       })
-    default:
-      return new FileIo({ operation, path, code, message: `${operation} ${path} failed: ${textOf(cause)}` })
+    default: {
+      const next = nextSteps.get(code)
+      const what = next === undefined ? `: ${textOf(cause)}` : ` (${code}): ${next}`
+      return new FileIo({ operation, path, code, message: `${operation} ${path} failed${what}` })
+    }
   }
 }
 

@@ -3,6 +3,7 @@
  */
 import { Clock, Deferred, Duration, Effect, Latch, Option, Random, Stream } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import type { Binding } from "./binding.ts"
 import { okBody } from "./replies.ts"
 import { end, type TrainerState, touch } from "./state.ts"
@@ -41,6 +42,13 @@ const listen = (state: TrainerState, { cjFqcn }: Binding) =>
     () => touch(state)
   )
 
+/** A fault of the connection a heartbeat before the silence or in it is taken for its reason. */
+const faultSince = Effect.fnUntraced(function* ({ cell, heardAt }: TrainerState, binding: Binding) {
+  const fault = yield* cell.linkFailure(binding.cjFqcn)
+  const since = heardAt - Duration.toNanosUnsafe(binding.heartbeatInterval)
+  return fault === undefined || fault.at < since ? "" : `; the connection failed before: ${fault.message}`
+})
+
 /** Sleeps until the lease would end, or something is fetched to the end, and looks again. */
 const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   while (true) {
@@ -50,7 +58,7 @@ const watch = Effect.fnUntraced(function* (state: TrainerState, binding: Binding
     const limit = Duration.sum(binding.heartbeatTimeout, grace)
     const silent = Duration.nanos((yield* Clock.monotonicTimeNanos) - state.heardAt)
     if (Duration.isGreaterThan(silent, limit)) {
-      const reason = `${binding.cjFqcn} was silent for ${Duration.format(silent)}, and its heartbeat_timeout is ${Duration.format(binding.heartbeatTimeout)}`
+      const reason = `${binding.cjFqcn} was silent for ${formatDuration(silent)}, and its heartbeat_timeout is ${formatDuration(binding.heartbeatTimeout)}${yield* faultSince(state, binding)}`
       const message = `the session ended with its lease: ${reason}`
       end(state, "lease", reason, message)
       return yield* Effect.logWarning(message)
