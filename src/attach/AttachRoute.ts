@@ -6,13 +6,14 @@
  * @since 0.1.0
  */
 import { Context, Deferred, Duration, Effect, Layer, type Scope, Stream } from "effect"
-import type { SecureRandom } from "effect/crypto"
+import { SecureRandom } from "effect/crypto/SecureRandom"
 import { Cell } from "../cell/Cell.ts"
 import * as Rendezvous from "../clientapi/Rendezvous.ts"
 import type { TrainerName } from "../clientapi/TrainerName.ts"
 import * as Fqcn from "../identity/Fqcn.ts"
-import type { FileLock } from "../platform/FileLock.ts"
-import type { PrivateFiles } from "../platform/PrivateFiles.ts"
+import { formatDuration } from "../platform/DurationText.ts"
+import { FileLock } from "../platform/FileLock.ts"
+import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Resources } from "../transport/Drivers.ts"
 import { HandshakeFailed, TransportError } from "../transport/TransportError.ts"
@@ -65,12 +66,17 @@ const defaultTuning: Resources = { max_poll_interval: "0.05" }
 export const layerSharedFile = (options: {
   readonly root: string
   readonly tuning?: Resources
-}): Layer.Layer<AttachRoute, AttachError, Cell | FileLock | PrivateFiles | SecureRandom.SecureRandom> =>
+}): Layer.Layer<AttachRoute, AttachError, Cell | FileLock | PrivateFiles | SecureRandom> =>
   Layer.effect(
     AttachRoute,
     Effect.gen(function* () {
       const cell = yield* Cell
-      const services = yield* Effect.context<FileLock | PrivateFiles | SecureRandom.SecureRandom>()
+      // Not all there is here: its Scope is the route's, and a claim ends with its backend.
+      const services = Context.pick(
+        FileLock,
+        PrivateFiles,
+        SecureRandom
+      )(yield* Effect.context<FileLock | PrivateFiles | SecureRandom>())
       const listener = yield* cell
         .listen("shared-file", { root_dir: options.root, ...defaultTuning, ...options.tuning })
         .pipe(Effect.mapError((error) => failed("", error.reason._tag, error.message)))
@@ -176,7 +182,7 @@ const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: 
   yield* Effect.timeoutOrElse(Effect.raceFirst(connected, Deferred.await(stranger)), {
     duration: limit,
     orElse: () => {
-      const message = `no connection to the client parent ${url} within ${Duration.format(limit)} (connectTimeout): ${last}`
+      const message = `no connection to the client parent ${url} within ${formatDuration(limit)} (connectTimeout): ${last}`
       return Effect.fail(failed("", "NotReady", message))
     }
   })

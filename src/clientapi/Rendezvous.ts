@@ -10,6 +10,7 @@
 import * as NodePath from "node:path"
 import { Duration, Effect, Option, Predicate, Ref, Result, Schedule, type Scope } from "effect"
 import * as SecureRandom from "effect/crypto/SecureRandom"
+import { formatDuration } from "../platform/DurationText.ts"
 import { FileError } from "../platform/FileError.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import type { FileLockError } from "../platform/FileLockError.ts"
@@ -302,7 +303,7 @@ const note = Effect.fnUntraced(function* (paths: RendezvousPaths, last: Ref.Ref<
 })
 
 const notPublished = ({ root, siteName, attachId, timeout }: WaitOptions, obstacle: string): RendezvousError => {
-  const limit = timeout === undefined ? "" : ` within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
+  const limit = timeout === undefined ? "" : ` within ${formatDuration(Duration.fromInputUnsafe(timeout))}`
   return rendezvousError(
     new NotPublished({
       root,

@@ -1,6 +1,7 @@
 /** The orderly end of a backend. Source: docs/wire/attach.md, sections 6.7 and 14.1. */
 import { Deferred, Duration, Effect, Exit, Fiber, Option } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import { sourceGrace } from "../AttachConfig.ts"
 import { disconnected } from "./lease.ts"
 import { type Backend, closedError } from "./state.ts"
@@ -34,20 +35,20 @@ const letSettle = Effect.fnUntraced(function* (backend: Backend) {
   const grace = sourceGrace(config)
   const left = (setting: string, limit: Duration.Duration, why: string) =>
     Effect.logWarning(`the last result of trainer ${trainer.trainerFqcn} is not settled: ${why}`).pipe(
-      Effect.annotateLogs({ setting, limit: Duration.format(limit) })
+      Effect.annotateLogs({ setting, limit: formatDuration(limit) })
     )
   const served = Effect.raceFirst(Effect.as(authority.idle, true), Effect.as(disconnected(backend, session), false))
   const outcome = yield* Effect.timeoutOption(served, Duration.sum(config.finalizeTimeout, grace))
   if (Option.isNone(outcome)) {
     const { finalizeTimeout } = config
-    const bounds = `finalizeTimeout (${Duration.format(finalizeTimeout)}) and sourceGrace (${Duration.format(grace)})`
+    const bounds = `finalizeTimeout (${formatDuration(finalizeTimeout)}) and sourceGrace (${formatDuration(grace)})`
     return yield* left("finalizeTimeout", finalizeTimeout, `it is still being served after ${bounds}`)
   }
   if (!outcome.value) {
     return yield* left(
       "sourceGrace",
       grace,
-      `it is disconnected for longer than sourceGrace (${Duration.format(grace)})`
+      `it is disconnected for longer than sourceGrace (${formatDuration(grace)})`
     )
   }
   const settled = Effect.andThen(authority.settled, cell.flush(trainer.trainerFqcn))

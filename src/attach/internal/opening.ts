@@ -1,8 +1,9 @@
 /** Offering a session until the trainer accepts it. Source: docs/wire/attach.md, sections 3.1 and 6.1. */
-import { Clock, Duration, Effect, Option, Result } from "effect"
+import { Clock, type Duration, Effect, Option, Result } from "effect"
 import type { CellReply } from "../../cell/Cell.ts"
 import type { CellError } from "../../cell/CellError.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import { AttachTimeout, attachError, SessionRejected } from "../AttachError.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
 import { isUp, pause, replacement } from "./connection.ts"
@@ -99,7 +100,7 @@ const timedOut = ({ trainer }: SessionContext, limit: Duration.Duration, last: s
       attachId: trainer.attachId,
       setting: "attachTimeout",
       limit,
-      message: `no trainer attached as ${trainer.trainerFqcn} within attachTimeout (${Duration.format(limit)}): ${last}. Start one with attach_id "${trainer.attachId}", or allow more time`
+      message: `no trainer attached as ${trainer.trainerFqcn} within attachTimeout (${formatDuration(limit)}): ${last}. Start one with attach_id "${trainer.attachId}", or allow more time`
     })
   )
 

@@ -2,6 +2,7 @@
 import { Clock, Deferred, Duration, Effect, Exit, Option, Stream, SubscriptionRef } from "effect"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import { Header, type Shareable } from "../../model/Shareable.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import { AttachTimeout, attachError, ResultTimeout, TaskFailed } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
 import type { AttachSession } from "../AttachSession.ts"
@@ -56,7 +57,7 @@ const begin = Effect.fnUntraced(function* (backend: Backend, request: AttachTask
   const limit = backend.config.readyTimeout
   if (limit === undefined) return yield* registered
   const { attachId, trainerFqcn } = backend.trainer
-  const message = `trainer ${trainerFqcn} was not ready for the task within readyTimeout (${Duration.format(limit)})`
+  const message = `trainer ${trainerFqcn} was not ready for the task within readyTimeout (${formatDuration(limit)})`
   return yield* Effect.timeoutOrElse(registered, {
     duration: limit,
     orElse: () => Effect.fail(attachError(new AttachTimeout({ attachId, setting: "readyTimeout", limit, message })))
@@ -81,7 +82,7 @@ const giveUp = Effect.fnUntraced(function* (backend: Backend, task: ActiveTask, 
       attachId,
       taskName: task.name,
       limit,
-      message: `trainer ${trainerFqcn} brought no result of task "${task.name}" within resultWaitTimeout (${Duration.format(limit)})`
+      message: `trainer ${trainerFqcn} brought no result of task "${task.name}" within resultWaitTimeout (${formatDuration(limit)})`
     })
   )
   if (Deferred.doneUnsafe(task.outcome, Exit.fail(timeout))) {

@@ -1,7 +1,8 @@
 /** Who is there. Source: docs/wire/transport.md, section 2. */
-import { Duration, Effect, Result } from "effect"
+import { type Duration, Effect, Result } from "effect"
 import * as Msgpack from "../../fobs/Msgpack.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import type { FrameLink } from "../Drivers.ts"
 import * as Frame from "../Frame.ts"
 import type { TransportError } from "../TransportError.ts"
@@ -113,7 +114,7 @@ export const handshake = (party: Party, timeout: Duration.Duration): Effect.Effe
     orElse: () => {
       const target = party.link.info.peerAddress
       const awaited = party.role === "active" ? "READY" : "HELLO"
-      const message = `no usable ${awaited} from ${target} within ${Duration.format(timeout)} (handshakeTimeout)`
+      const message = `no usable ${awaited} from ${target} within ${formatDuration(timeout)} (handshakeTimeout)`
       return Effect.fail(handshakeFailed(target, message))
     }
   })

@@ -1,6 +1,7 @@
 /** What all network links share: waiting receivers, a queue of senders, the deadline of a send, the end. */
 import { Clock, Duration, Effect, Latch, type Scope } from "effect"
 import * as Arr from "effect/Array"
+import { formatDuration } from "../../../platform/DurationText.ts"
 import type { FrameLink, LinkInfo } from "../../Drivers.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { closed } from "../errors.ts"
@@ -274,7 +275,7 @@ export const make = Effect.fnUntraced(function* (
     })
 
   yield* watchSends(clock, settings.sendTimeout, busy, outbox.since, () => {
-    const waited = Duration.format(settings.sendTimeout)
+    const waited = formatDuration(settings.sendTimeout)
     const message = `${peerAddress} took no byte for ${waited} (streaming_send_timeout): the connection is closed`
     fail(closed(peerAddress, "io", message))
   }).pipe(Effect.forkScoped)

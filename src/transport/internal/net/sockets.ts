@@ -1,6 +1,7 @@
 /** Dialing and listening with Node's sockets. */
 import * as NodeNet from "node:net"
-import { Duration, Effect, type Scope } from "effect"
+import { type Duration, Effect, type Scope } from "effect"
+import { formatDuration } from "../../../platform/DurationText.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { notReady } from "../errors.ts"
 import type { Connector } from "./connector.ts"
@@ -20,7 +21,7 @@ export const addressesOf = (socket: NodeNet.Socket): { readonly local: string; r
 const noDialing = (target: string, timeout: Duration.Duration): TransportError =>
   notReady(
     target,
-    `no connection to ${target} within ${Duration.format(timeout)} (connectTimeout): check host and port, and that no firewall drops the packets`
+    `no connection to ${target} within ${formatDuration(timeout)} (connectTimeout): check host and port, and that no firewall drops the packets`
   )
 
 /** A TCP connection, which closes with the Scope. Addresses of IP version 4 alone, as the reference. */

@@ -5,6 +5,7 @@ import { Duration, Effect, type Scope } from "effect"
 import type { CredentialFiles } from "../../../identity/Credentials.ts"
 import type { CredentialsError } from "../../../identity/CredentialsError.ts"
 import * as TlsContext from "../../../identity/TlsContext.ts"
+import { formatDuration } from "../../../platform/DurationText.ts"
 import { BadConfig, TransportError } from "../../TransportError.ts"
 import { type Binding, type Connector, type Params, textOf } from "./connector.ts"
 import { handshakeError, handshakeTimeout } from "./socketErrors.ts"
@@ -107,7 +108,7 @@ export const upgrade = Effect.fnUntraced(function* (
   }).pipe(
     Effect.timeoutOrElse({
       duration: timeout,
-      orElse: () => Effect.fail(handshakeTimeout(target, Duration.format(timeout)))
+      orElse: () => Effect.fail(handshakeTimeout(target, formatDuration(timeout)))
     })
   )
 })

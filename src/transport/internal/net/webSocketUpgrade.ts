@@ -1,8 +1,9 @@
 /** The dialer's side of a WebSocket. Source: docs/wire/transport.md, section 7. */
 import type { Socket } from "node:net"
 import { TLSSocket } from "node:tls"
-import { Duration, Effect, type Scope } from "effect"
+import { Effect, type Scope } from "effect"
 import { WebSocket } from "ws"
+import { formatDuration } from "../../../platform/DurationText.ts"
 import type { FrameLink } from "../../Drivers.ts"
 import { NotReady, TransportError } from "../../TransportError.ts"
 import { badData, closed } from "../errors.ts"
@@ -87,7 +88,7 @@ export const dial = Effect.fnUntraced(function* (
     Effect.timeoutOrElse({
       duration: limits.handshakeTimeout,
       orElse: () => {
-        const waited = Duration.format(limits.handshakeTimeout)
+        const waited = formatDuration(limits.handshakeTimeout)
         const message = `${target} did not upgrade the connection to a WebSocket within ${waited} (handshakeTimeout): check the port`
         return Effect.fail(new TransportError({ reason: new NotReady({ target, message }) }))
       }
