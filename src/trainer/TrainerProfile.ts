@@ -3,7 +3,7 @@
  *
  * @since 0.1.0
  */
-import { Config, Duration, Effect, FileSystem, Option, Predicate, Result, Schema } from "effect"
+import { Config, Duration, Effect, FileSystem, Option, type PlatformError, Predicate, Result, Schema } from "effect"
 import { show } from "../clientapi/FieldError.ts"
 import { AttachId } from "../clientapi/TrainerName.ts"
 import type { FileError } from "../platform/FileError.ts"
@@ -169,11 +169,27 @@ const withPin = ({
 }: Omit<UrlSource, "cjFqcn"> & { readonly cjFqcn: string | undefined }): UrlSource =>
   cjFqcn === undefined ? source : { ...source, cjFqcn }
 
+/** What a person can do about it, by the reasons of a read that failed. */
+const unreadable = (path: string, { reason }: PlatformError.PlatformError): ProfileError => {
+  const cause: unknown = reason.cause
+  const code = Predicate.isObject(cause) && typeof cause.code === "string" ? cause.code : reason._tag
+  const next = readHints.get(code) ?? `it can't be read (${code})`
+  return new ProfileError({ field: "file", value: show(path), message: `profile ${path}: ${next}` })
+}
+
+const readHints: ReadonlyMap<string, string> = new Map([
+  ["ENOENT", "there is no such file: write one (docs/cli.md shows it), or check the path"],
+  ["NotFound", "there is no such file: write one (docs/cli.md shows it), or check the path"],
+  ["ENOTDIR", "a part of its path is no folder: check the path"],
+  ["EISDIR", "it is a folder: name the profile's file"],
+  ["EACCES", "this user may not read it: give the owner or group the right"],
+  ["EPERM", "this user may not read it: give the owner or group the right"],
+  ["PermissionDenied", "this user may not read it: give the owner or group the right"]
+])
+
 const load = Effect.fn("TrainerProfile.load")(function* (path: string) {
   const files = yield* FileSystem.FileSystem
-  const text = yield* files
-    .readFileString(path)
-    .pipe(Effect.mapError((error) => profileError("file", path, `it can't be read (${error.message})`)))
+  const text = yield* files.readFileString(path).pipe(Effect.mapError((error) => unreadable(path, error)))
   const json = yield* Effect.try({
     try: (): unknown => JSON.parse(text),
     catch: () => profileError("file", path, "it is no JSON: write one JSON object")

@@ -3,8 +3,10 @@ import { Clock, Deferred, Duration, Effect, Exit, Latch, Option, Queue, Scope } 
 import * as Cell from "../../cell/Cell.ts"
 import type { CellError } from "../../cell/CellError.ts"
 import * as Rendezvous from "../../clientapi/Rendezvous.ts"
+import type { NotPublished } from "../../clientapi/RendezvousError.ts"
 import { trainerPrefix } from "../../clientapi/TrainerName.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
+import { formatDuration } from "../../platform/DurationText.ts"
 import type { FileLock } from "../../platform/FileLock.ts"
 import type { PrivateFiles } from "../../platform/PrivateFiles.ts"
 import { HandshakeFailed, TransportError } from "../../transport/TransportError.ts"
@@ -37,9 +39,13 @@ const noSession = (limit: Duration.Duration | undefined, stage: NoSession["stage
     new NoSession({
       limit: limit ?? Duration.infinity,
       stage,
-      message: `no service opened a session within job_wait_timeout (${Duration.format(limit ?? Duration.infinity)}): ${why}`
+      message: `no service opened a session within job_wait_timeout (${formatDuration(limit ?? Duration.infinity)}): ${why}`
     })
   )
+
+/** Without the time that was left for it: the whole bound is named already. */
+const notPublished = ({ attachId, obstacle, root, siteName }: NotPublished): string =>
+  `no live service for site "${siteName}", attach id "${attachId}" in ${root}: ${obstacle}. Start the service, see that both use the same folder, site and attach id, or wait longer`
 
 interface Found {
   readonly connectUrl: string
@@ -63,7 +69,7 @@ const find = Effect.fnUntraced(function* (
   }).pipe(
     Effect.mapError(({ message, reason }) =>
       reason._tag === "NotPublished"
-        ? noSession(profile.jobWaitTimeout, "rendezvous", message)
+        ? noSession(profile.jobWaitTimeout, "rendezvous", notPublished(reason))
         : trainerError(new RouteFailed({ kind: reason._tag, message }))
     )
   )
@@ -113,12 +119,14 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
 const makeWay = ({ cpFqcn, connectUrl }: Found) => {
   const stranger = Deferred.makeUnsafe<never, TrainerError>()
   let last: string | undefined
+  let connections = 0
 
   const isExpected = (peer: string) =>
     peer === cpFqcn || (Fqcn.isParent(cpFqcn, peer) && !Fqcn.leaf(peer).startsWith(trainerPrefix))
   const verify: NonNullable<Cell.ConnectOptions["verify"]> = (peer) => {
     if (isExpected(peer)) {
       last = undefined
+      connections += 1
       return Effect.void
     }
     const message = `${connectUrl} is the cell ${peer}, but this trainer belongs to the client parent ${cpFqcn}: check site_name, cp_fqcn and connect_url of the profile`
@@ -130,7 +138,9 @@ const makeWay = ({ cpFqcn, connectUrl }: Found) => {
     last = error.message
     return isNews ? Effect.logWarning(`no connection to ${connectUrl}: ${error.message}`) : Effect.void
   }
-  return { stranger, verify, onDown, why: () => last }
+  /** Whoever is sent away again and again by a service that is there has the name of another. */
+  const isPushedOut = () => connections > 1
+  return { stranger, verify, onDown, why: () => last, isPushedOut }
 }
 
 /** How often a trainer that waits for its session looks whether another service has taken the place of the one it found. */
@@ -158,7 +168,7 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
   const limit = profile.jobWaitTimeout
   const { connectUrl } = found
   const { resources, state } = yield* makeState(profile, found)
-  const { onDown, stranger, verify, why } = makeWay(found)
+  const { isPushedOut, onDown, stranger, verify, why } = makeWay(found)
   yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown }), routeFailed)
   const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
@@ -168,9 +178,10 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
       : Effect.timeoutOrElse(bound, {
           duration: left,
           orElse: () => {
-            const unconnected = why()
-            const reason =
-              unconnected ?? `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id`
+            const reason = isPushedOut()
+              ? `it answers at ${connectUrl}, but the connection was lost again and again: most likely another trainer is attached as "${profile.attachId}"; end that one, or give each trainer an attach_id of its own`
+              : (why() ??
+                `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id, and that no other trainer has it`)
             return Effect.fail(noSession(limit, "session", reason))
           }
         })

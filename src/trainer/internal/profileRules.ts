@@ -4,7 +4,7 @@
  */
 import { Result } from "effect"
 import { type ConnectionSecurity, securityOf } from "../../clientapi/AttachUrl.ts"
-import { type FieldError, refuse } from "../../clientapi/FieldError.ts"
+import { FieldError, refuse, show } from "../../clientapi/FieldError.ts"
 import { attachId, parentName, parseJobName, siteName } from "../../clientapi/TrainerName.ts"
 
 export type ProfileJson = Readonly<Record<string, unknown>>
@@ -82,8 +82,11 @@ export const checkSource = (json: ProfileJson, site: string): Checked<Rendezvous
   const root = get(json, "rendezvous_dir")
   const url = get(json, "connect_url")
   if (isTrue(root) === isTrue(url)) {
-    const shown = { connect_url: url, rendezvous_dir: root }
-    return refuse("connect_url", shown, "write exactly one of connect_url and rendezvous_dir")
+    const what = isTrue(root)
+      ? "connect_url and rendezvous_dir are both there: keep the one by which the trainer is to attach"
+      : "neither rendezvous_dir nor connect_url says where to attach: write one of them, the folder shared with the service or the URL of the site's client parent"
+    const shown = show({ connect_url: url, rendezvous_dir: root })
+    return Result.fail(new FieldError({ field: "connect_url", value: shown, message: what }))
   }
   return isTrue(root) ? checkRendezvous(json, root) : checkUrl(json, url, site)
 }
@@ -145,13 +148,20 @@ export const checkCaCert = (json: ProfileJson, source: RendezvousFields | UrlFie
 export const checkAuthIdentity = (json: ProfileJson): Checked<string | undefined> =>
   optionalText(json, "auth_identity", "write the name in the certificate of this trainer's site, or leave it out")
 
+/** Thirty years: what is longer is a mistake, and 1e400 is infinity to JSON. Who means for ever writes null. */
+const maxSeconds = 1e9
+
 /** Seconds, or `undefined` for ever. */
 export const checkJobWaitTimeout = (json: ProfileJson): Checked<number | undefined> => {
   const value = get(json, "job_wait_timeout")
   if (isNone(value)) return Result.succeed(undefined)
-  return typeof value === "number" && value >= 0
+  return typeof value === "number" && value >= 0 && value <= maxSeconds
     ? Result.succeed(value)
-    : refuse("job_wait_timeout", value, "write a number of seconds, 0 or more, or null to wait for ever")
+    : refuse(
+        "job_wait_timeout",
+        typeof value === "number" ? String(value) : value,
+        `write a number of seconds, from 0 to ${maxSeconds}, or null to wait for ever`
+      )
 }
 
 /** Below a shared directory the site's name is a directory's name. The reference finds that out when it connects. */
