@@ -22,6 +22,7 @@ import * as AttachMetrics from "./AttachMetrics.ts"
 import { AttachRoute } from "./AttachRoute.ts"
 import { AttachSession } from "./AttachSession.ts"
 import type { AttachTask } from "./AttachTask.ts"
+import * as Doubles from "./internal/doubles.ts"
 import { finalize } from "./internal/finalize.ts"
 import { type Backend, closedError } from "./internal/state.ts"
 import { supervise } from "./internal/supervisor.ts"
@@ -122,6 +123,7 @@ export const make = Effect.fn("AttachBackend.make")(function* (
     droppedLogs: 0
   }
   yield* serve(backend)
+  yield* Effect.forkScoped(Doubles.watch(backend), { startImmediately: true })
   yield* AttachMetrics.moved(undefined, "Opening")
   yield* Effect.acquireRelease(Effect.forkDetach(supervise(backend)), (supervisor) => finalize(backend, supervisor))
 
