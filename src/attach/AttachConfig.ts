@@ -11,6 +11,7 @@ import { Config, Duration, Effect, Schema, SchemaIssue } from "effect"
 import { ExchangeFormat } from "../clientapi/ClientApi.ts"
 import { DurationInput } from "../clientapi/DurationInput.ts"
 import { AttachId } from "../clientapi/TrainerName.ts"
+import { formatDuration } from "../platform/DurationText.ts"
 import { AttachError, ConfigInvalid } from "./AttachError.ts"
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
@@ -109,7 +110,7 @@ const rules = Schema.makeFilter<typeof Fields.Type>((c) => {
   if (Duration.isLessThanOrEqualTo(c.heartbeatTimeout, c.heartbeatInterval)) {
     return refuse(
       "heartbeatTimeout",
-      `(${Duration.format(c.heartbeatTimeout)}) must be longer than heartbeatInterval (${Duration.format(c.heartbeatInterval)}), or the lease ends between two heartbeats`
+      `must be longer than heartbeatInterval (${formatDuration(c.heartbeatInterval)}), or the lease ends between two heartbeats; it is ${formatDuration(c.heartbeatTimeout)}`
     )
   }
   if (!positive(c.taskWaitTimeout)) {
@@ -126,7 +127,7 @@ const rules = Schema.makeFilter<typeof Fields.Type>((c) => {
   if (c.sourceGrace !== undefined && Duration.isGreaterThan(c.sourceGrace, c.heartbeatTimeout)) {
     return refuse(
       "sourceGrace",
-      `(${Duration.format(c.sourceGrace)}) must not be longer than heartbeatTimeout (${Duration.format(c.heartbeatTimeout)})`
+      `must not be longer than heartbeatTimeout (${formatDuration(c.heartbeatTimeout)}); it is ${formatDuration(c.sourceGrace)}`
     )
   }
   if (!convertible(c.paramsExchangeFormat, c.serverExpectedFormat)) {

@@ -9,6 +9,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { codec } from "../model/ModelCodec.ts"
 import { canonicalJson, describe } from "./Describe.ts"
 import { failed, wrongUsage } from "./internal/Failure.ts"
+import { fileHint } from "./internal/fileHint.ts"
 import { plural } from "./internal/ServeView.ts"
 
 interface DumpOptions {
@@ -21,13 +22,16 @@ const reencodeTo = Effect.fnUntraced(function* (folder: string, file: string, va
   const fs = yield* FileSystem.FileSystem
   const pieces = yield* Effect.mapError(Effect.fromResult(codec.encode(value)), ({ message }) => message)
   const target = NodePath.join(folder, NodePath.basename(file))
-  yield* Effect.mapError(fs.writeFile(target, Buffer.concat(pieces)), ({ message }) => `${target}: ${message}`)
+  yield* Effect.mapError(
+    fs.writeFile(target, Buffer.concat(pieces)),
+    (error) => `cannot write ${target}: ${fileHint(error, target)}`
+  )
 })
 
 /** The line of one file; the error is a text. */
 const dumpFile = Effect.fnUntraced(function* (file: string, reencode: Option.Option<string>) {
   const fs = yield* FileSystem.FileSystem
-  const bytes = yield* Effect.mapError(fs.readFile(file), ({ message }) => message)
+  const bytes = yield* Effect.mapError(fs.readFile(file), (error) => `cannot read ${file}: ${fileHint(error, file)}`)
   const decoded = codec.decode(bytes, { lossless: true, items: "keep" })
   const value = yield* Effect.mapError(Effect.fromResult(decoded), ({ message }) => message)
   if (Option.isSome(reencode)) yield* reencodeTo(reencode.value, file, value)

@@ -58,12 +58,12 @@ describe("settings", () => {
     Effect.gen(function* () {
       assert.include(
         yield* refused({ heartbeatInterval: "30 seconds" }),
-        "heartbeatTimeout: (30s) must be longer than heartbeatInterval (30s)"
+        "heartbeatTimeout: must be longer than heartbeatInterval (30s)"
       )
       yield* decodeAttachConfig({ attachId: "a", heartbeatInterval: "29999 millis" })
       assert.include(
         yield* refused({ sourceGrace: "30001 millis" }),
-        "sourceGrace: (30s 1ms) must not be longer than heartbeatTimeout (30s)"
+        "sourceGrace: must not be longer than heartbeatTimeout (30s); it is 30s 1ms"
       )
       yield* decodeAttachConfig({ attachId: "a", sourceGrace: "30 seconds" })
       assert.include(

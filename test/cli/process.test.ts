@@ -103,7 +103,7 @@ describe("serve and probe over a shared folder", () => {
       const second = yield* probe(w, "a", "1")
       const served = yield* service.ended
       assert.strictEqual(served.code, 0, served.stderr)
-      assert.include(served.stdout, "no result of a: trainer site-1.-client_api_a is lost: heartbeatTimeout is 1s")
+      assert.include(served.stdout, "no result of a: trainer site-1.-client_api_a is lost: --heartbeat-timeout is 1s")
       assert.strictEqual((yield* second.ended).code, 0)
       yield* assertModel(w, 3)
     })
@@ -121,7 +121,7 @@ describe("serve that fails", () => {
       yield* dying.kill("SIGKILL")
       const served = yield* service.ended
       assert.strictEqual(served.code, 1)
-      assert.match(served.stderr, /^fl-attach: trainer site-1\.-client_api_a is lost: heartbeatTimeout is 1s[^\n]*\n$/)
+      assert.match(served.stderr, /^fl-attach: trainer site-1\.-client_api_a is lost: --heartbeat-timeout is 1s[^\n]*\n$/)
       const ended = yield* other.ended
       assert.deepStrictEqual([ended.code, ended.stderr], [0, ""])
       assert.isFalse(existsSync(w.out))

@@ -140,8 +140,8 @@ describe("serve checks everything before it opens anything", () => {
     inWorkspace((_, args) =>
       refused(
         [...args, "--heartbeat-interval", "5s", "--heartbeat-timeout", "5s"],
-        "--heartbeat-timeout",
-        "(5s) must be longer than --heartbeat-interval (5s)"
+        "fl-attach: --heartbeat-timeout must be longer than --heartbeat-interval (5s)",
+        "it is 5s"
       )
     )
   )
@@ -180,7 +180,7 @@ describe("probe checks its profile", () => {
   it.live("a file that is not there, or no JSON", () =>
     inWorkspace((w) =>
       Effect.gen(function* () {
-        yield* refused(["probe", join(w.folder, "none.json")], "none.json", "can't be read")
+        yield* refused(["probe", join(w.folder, "none.json")], "none.json", "there is no such file")
         writeFileSync(join(w.folder, "text.json"), "hello")
         yield* refused(["probe", join(w.folder, "text.json")], "text.json", "it is no JSON")
       })

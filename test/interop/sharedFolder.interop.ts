@@ -113,7 +113,7 @@ describe.skipIf(python === "")("over a shared folder", () => {
       assert.strictEqual((yield* trainer.ended).code, 9)
       const served = yield* service.ended
       assert.strictEqual(served.code, 1)
-      assert.include(served.err, "heartbeatTimeout is 2s")
+      assert.include(served.err, "--heartbeat-timeout is 2s")
     })
   )
 })

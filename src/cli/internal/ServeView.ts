@@ -5,6 +5,7 @@ import type { AnalyticsRecord } from "../../model/Analytics.ts"
 import type { RoundEvent } from "../../service/Rounds.ts"
 import { type EventLog, logFields } from "./EventLog.ts"
 import type { ScreenShape } from "./Screen.ts"
+import { inFlags } from "./settingFlags.ts"
 
 interface TrainerView {
   readonly attachId: string
@@ -92,7 +93,7 @@ export const makeServeView = Effect.fnUntraced(function* (
     if (trainer === undefined) return
     if (state._tag === "Ready" && trainer.session !== state.sessionId) yield* attached(trainer, state.sessionId)
     else if (state._tag === "Failed" || state._tag === "Silent" || trainer.session !== undefined) {
-      screen.line(`trainer ${attachId}: session ${state._tag.toLowerCase()}: ${state.why}`)
+      screen.line(`trainer ${attachId}: session ${state._tag.toLowerCase()}: ${inFlags(state.why)}`)
     }
     yield* enter([attachId], sessionPhases[state._tag])
   })
@@ -107,7 +108,7 @@ export const makeServeView = Effect.fnUntraced(function* (
         screen.line(`${name}: result of ${event.attachId} after ${formatSeconds(event.duration)}`)
         return yield* enter([event.attachId], "done", event.round + 1)
       case "ResultMissing":
-        screen.line(`${name}: no result of ${event.attachId}: ${event.error.message}`)
+        screen.line(`${name}: no result of ${event.attachId}: ${inFlags(event.error.message)}`)
         return yield* enter([event.attachId], "failed")
       case "RoundDone":
         screen.line(`${name} done in ${formatSeconds(event.duration)} (${plural(event.results, "result")})`)

@@ -12,6 +12,7 @@ import * as ModelFile from "../../service/ModelFile.ts"
 import type { ParentJobOptions } from "../../service/NodeAttach.ts"
 import { wrongUsage } from "./Failure.ts"
 import { type NetworkOptions, resourcesOf } from "./networkFlags.ts"
+import { inFlags } from "./settingFlags.ts"
 
 export interface ServeOptions extends NetworkOptions {
   readonly site: string
@@ -45,21 +46,6 @@ export type ServePlace =
       readonly where: string
       readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout" | "secure">
     }
-
-/** The settings of a backend by the flags that set them. */
-const flagNames: ReadonlyMap<string, string> = new Map([
-  ["attachId", "--attach-id"],
-  ["attachTimeout", "--attach-timeout"],
-  ["heartbeatInterval", "--heartbeat-interval"],
-  ["heartbeatTimeout", "--heartbeat-timeout"],
-  ["taskWaitTimeout", "--task-timeout"],
-  ["resultWaitTimeout", "--result-timeout"],
-  ["trainTaskName", "--task"],
-  ["paramsExchangeFormat", "--exchange-format"],
-  ["serverExpectedFormat", "--server-format"]
-])
-
-const inFlags = (message: string): string => message.replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
 
 const checkNames = Effect.fnUntraced(function* ({ attachIds, job, site }: ServeOptions) {
   if (job === site) return yield* wrongUsage(`--job ${job} is the site's name, too: give the job an id of its own`)

@@ -1,0 +1,21 @@
+/** The settings of a backend by the flags that set them: whoever uses the command knows flags. */
+const flagNames: ReadonlyMap<string, string> = new Map([
+  ["attachId", "--attach-id"],
+  ["attachTimeout", "--attach-timeout"],
+  ["connectTimeout", "--connect-timeout"],
+  ["heartbeatInterval", "--heartbeat-interval"],
+  ["heartbeatTimeout", "--heartbeat-timeout"],
+  ["taskWaitTimeout", "--task-timeout"],
+  ["resultWaitTimeout", "--result-timeout"],
+  ["trainTaskName", "--task"],
+  ["paramsExchangeFormat", "--exchange-format"],
+  ["serverExpectedFormat", "--server-format"],
+  ["allowReconnect", "--allow-reconnect"],
+  ["acceptChangedModel", "--accept-changed-model"]
+])
+
+/** A message with the names of flags in place of those of settings. */
+export const inFlags = (message: string): string =>
+  message
+    .replace(/^([A-Za-z]+): /, (start, word: string) => (flagNames.has(word) ? `${flagNames.get(word)} ` : start))
+    .replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
