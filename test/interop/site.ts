@@ -39,9 +39,11 @@ for k in a.files:
 print("same")
 `
 
+const pki = unpackPki()
+
 /** A site's folder of certificates, its keys for its owner alone. */
 export const startup = Effect.map(folder, (dir) => {
-  cpSync(join(unpackPki(), "pki", "site-1"), dir, { recursive: true })
+  cpSync(join(pki, "pki", "site-1"), dir, { recursive: true })
   chmodSync(join(dir, "client.key"), 0o600)
   return dir
 })
