@@ -1,7 +1,7 @@
 /**
- * A service with many trainers, each of which gets a task at the same time as the others.
+ * A service with many trainers, each of which gets a task at the same time as the others; then it is idle for a while.
  *
- *   crowdService.ts URL COUNT BYTES ROUNDS
+ *   crowdService.ts URL COUNT BYTES ROUNDS [IDLE_SECONDS]
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Effect, Layer, References, Result } from "effect"
@@ -9,7 +9,7 @@ import { type AttachBackend, AttachFleet, FLModel, NdArray, Rounds } from "fl-at
 import { ModelExchange } from "fl-attach/model"
 import { layerJob } from "./jobs.ts"
 
-const [url = "", count = "1", bytes = "1024", rounds = "1"] = process.argv.slice(2)
+const [url = "", count = "1", bytes = "1024", rounds = "1", idle = "0"] = process.argv.slice(2)
 
 const say = (event: Record<string, unknown>) => Effect.sync(() => console.log(JSON.stringify(event)))
 
@@ -45,6 +45,7 @@ const program = Effect.gen(function* () {
     })
     yield* say({ event: "round", round, times })
   }
+  yield* Effect.sleep(`${Number(idle)} seconds`)
 })
 
 program.pipe(

@@ -1,6 +1,6 @@
 /**
  * `npm run bench`: what a round costs, beside the Python pair and what the machine does at best. Writes
- * docs/benchmarks.md. With names of parts (`rounds`, `network`, `memory`, `codec`), it prints those and writes nothing;
+ * docs/benchmarks.md. With names of parts (`rounds`, `network`, `sessions`, `memory`, `codec`), it prints those and writes nothing;
  * with `--write`, it puts them in the place of what was measured before.
  */
 import { codecBench } from "./codec.ts"
@@ -8,10 +8,12 @@ import { memoryBench } from "./memory.ts"
 import { networkBench } from "./network.ts"
 import { type Report, replaceReports, writeReport } from "./report.ts"
 import { roundsBench } from "./rounds.ts"
+import { sessionsBench } from "./sessions.ts"
 
 const parts: ReadonlyArray<readonly [string, () => Promise<Report>]> = [
   ["rounds", roundsBench],
   ["network", networkBench],
+  ["sessions", sessionsBench],
   ["memory", memoryBench],
   ["codec", codecBench]
 ]
