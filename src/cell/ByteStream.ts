@@ -7,8 +7,8 @@
  */
 import { type Duration, Effect, type Scope } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
-import type { Address, Headers } from "./Cell.ts"
 import type { CellError } from "./CellError.ts"
+import type { Address, Headers } from "./CellTypes.ts"
 import type { CoreCell, StreamFrames } from "./CoreCell.ts"
 import { makeReceiver } from "./internal/StreamReceiver.ts"
 import { makeSender } from "./internal/StreamSender.ts"

@@ -7,7 +7,7 @@
  * @since 0.1.0
  */
 import { Float } from "../fobs/Values.ts"
-import type { Address, Headers } from "./Cell.ts"
+import type { Address, Headers } from "./CellTypes.ts"
 
 /**
  * A message to be sent. The payload is the concatenation of the pieces, which must not be changed before it is sent.

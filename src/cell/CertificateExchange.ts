@@ -15,10 +15,10 @@ import * as Fobs from "../fobs/Fobs.ts"
 import * as CertificateChain from "../identity/CertificateChain.ts"
 import { CertificateError } from "../identity/CertificateError.ts"
 import * as CertificateIdentity from "../identity/CertificateIdentity.ts"
-import type { CellReply } from "./Cell.ts"
 import type { CellCredentials } from "./CellCredentials.ts"
 import type { CellError } from "./CellError.ts"
 import * as CellMessage from "./CellMessage.ts"
+import type { CellReply } from "./CellTypes.ts"
 import { peerFailed, protectionFailed, unreachable } from "./internal/errors.ts"
 
 type Certificate = CertificateChain.CheckedCertificate

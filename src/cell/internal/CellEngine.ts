@@ -4,9 +4,11 @@ import * as Fqcn from "../../identity/Fqcn.ts"
 import * as ModelCodec from "../../model/ModelCodec.ts"
 import { Drivers } from "../../transport/Drivers.ts"
 import * as ByteStream from "../ByteStream.ts"
-import type { Address, Cell, CellOptions, CellReply, Headers, RequestOptions } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
+import type { CellOptions } from "../CellOptions.ts"
+import type { CellService } from "../CellService.ts"
+import type { Address, CellReply, Headers, RequestOptions } from "../CellTypes.ts"
 import * as CoreCell from "../CoreCell.ts"
 import * as DownloadService from "../DownloadService.ts"
 import { misconfigured, unreachable } from "./errors.ts"
@@ -20,7 +22,7 @@ const { header } = CellMessage
 
 /** A cell with what its own floor builds on it. Hooks are looked at for each message, so they may be set any time. */
 export interface CellEngine {
-  readonly cell: Cell["Service"]
+  readonly cell: CellService
   readonly core: CoreCell.CoreCell
   readonly streams: ByteStream.ByteStream
   readonly payloads: Payloads
@@ -153,14 +155,14 @@ export const makeEngine = Effect.fnUntraced(function* (
 
   const request = Effect.fn("Cell.request")(ask)
 
-  const send: Cell["Service"]["send"] = Effect.fn("Cell.send")(function* (target, address, payload, given = {}) {
+  const send: CellService["send"] = Effect.fn("Cell.send")(function* (target, address, payload, given = {}) {
     const { headers, optional = false, secure = false } = given
     const encoded = yield* payloads.encode(address.topic, payload)
     const message = { encoded, optional, secure, ...(headers === undefined ? {} : { headers }) }
     yield* isPlain(address, undefined) ? core.post(target, address, message) : streamed.send(target, address, message)
   })
 
-  const handle: Cell["Service"]["handle"] = (address, handler, given = {}) =>
+  const handle: CellService["handle"] = (address, handler, given = {}) =>
     Effect.andThen(core.handle(address, handler, given.origin), streamed.handle(address, handler, given.origin))
 
   const { downloads, resolve } = yield* DownloadService.make(

@@ -1,6 +1,6 @@
 import { Effect, Metric, Result, type Scope } from "effect"
-import type { GuardRule, GuardVerdict, Headers } from "../Cell.ts"
 import * as CellMessage from "../CellMessage.ts"
+import type { GuardRule, GuardVerdict, Headers } from "../CellTypes.ts"
 import type { Refusals } from "./refusals.ts"
 
 /** The one guard of a cell: refused is what some rule refuses and none admits. */

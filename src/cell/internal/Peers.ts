@@ -1,6 +1,6 @@
 import { Clock, Deferred, Effect, PubSub, type Scope, Stream, SubscriptionRef } from "effect"
 import type { Connection } from "../../transport/Connection.ts"
-import type { PeerChange, PeerStatus } from "../Cell.ts"
+import type { PeerChange, PeerStatus } from "../CellTypes.ts"
 import { makeQueued, type Queued } from "./room.ts"
 import type { Traffic } from "./traffic.ts"
 

@@ -1,5 +1,5 @@
 import { Effect, type Scope } from "effect"
-import type { Address } from "../Cell.ts"
+import type { Address } from "../CellTypes.ts"
 
 interface Entry<H> {
   readonly handler: H

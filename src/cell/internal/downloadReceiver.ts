@@ -1,9 +1,10 @@
 import { Cause, Clock, Deferred, Duration, Effect, Option, Result, type Scope, Stream } from "effect"
 import type { Download, Sections } from "../../fobs/Fobs.ts"
 import * as Fqcn from "../../identity/Fqcn.ts"
-import type { Address, Cell, CellReply, Handler, RequestOptions } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
+import type { CellService } from "../CellService.ts"
+import type { Address, CellReply, Handler, RequestOptions } from "../CellTypes.ts"
 import type { TransferProgress } from "../DownloadService.ts"
 import { makeFailures } from "./downloadFailures.ts"
 import { type ArrayValue, type Budget, type Dot, decodeItem } from "./downloadItems.ts"
@@ -29,8 +30,8 @@ export interface Asking {
     payload: unknown,
     options: RequestOptions & { readonly maxReplySize: () => number }
   ) => Effect.Effect<CellReply, CellError>
-  readonly send: Cell["Service"]["send"]
-  readonly connected: Cell["Service"]["connected"]
+  readonly send: CellService["send"]
+  readonly connected: CellService["connected"]
   /** Sends in the cell's Scope, on a fiber of its own. */
   readonly background: (effect: Effect.Effect<unknown, CellError>) => Effect.Effect<void>
 }

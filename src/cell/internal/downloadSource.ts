@@ -1,6 +1,6 @@
 import { Clock, Deferred, Duration, Effect, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
-import type { CellReply, Handler } from "../Cell.ts"
+import type { CellReply, Handler } from "../CellTypes.ts"
 import type { Offer, OfferOptions, TransferOutcome, TransferProgress } from "../DownloadService.ts"
 import { chunkAt, type Dot, offerable } from "./downloadItems.ts"
 import { optionalMillis, type Settings } from "./downloadSettings.ts"

@@ -1,5 +1,5 @@
 /** The words of the download protocol; docs/wire/fobs.md, section 7. */
-import type { Address } from "../Cell.ts"
+import type { Address } from "../CellTypes.ts"
 
 const channel = "download_service__"
 

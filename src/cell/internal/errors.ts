@@ -1,5 +1,4 @@
 import type { TransportError } from "../../transport/TransportError.ts"
-import type { Address } from "../Cell.ts"
 import {
   CellError,
   CellMisconfigured,
@@ -12,6 +11,7 @@ import {
   StreamFailed,
   TargetUnreachable
 } from "../CellError.ts"
+import type { Address } from "../CellTypes.ts"
 
 export const misconfigured = (setting: string, message: string): CellError =>
   new CellError({ reason: new CellMisconfigured({ setting, message }) })

@@ -1,7 +1,7 @@
 /** What the system or a broken stream did to connections: told to people, and remembered for the failures that follow. */
 import { Clock, Duration, Effect } from "effect"
 import type { TransportError } from "../../transport/TransportError.ts"
-import type { LinkFailure } from "../Cell.ts"
+import type { LinkFailure } from "../CellTypes.ts"
 
 /** A cause is told again after so long. */
 const quietNanos = Duration.toNanosUnsafe(Duration.minutes(1))

@@ -1,7 +1,7 @@
 import { Effect, Result } from "effect"
 import type { Codec, ReferenceSink, Sections } from "../../fobs/Fobs.ts"
-import type { Headers } from "../Cell.ts"
 import type { CellError } from "../CellError.ts"
+import type { Headers } from "../CellTypes.ts"
 import { decodeFailed, encodeFailed } from "./errors.ts"
 
 /** A payload as it travels; docs/wire/cellnet.md, section 2.2. */
