@@ -8,18 +8,8 @@ import * as NodePath from "node:path"
 import { Effect } from "effect"
 import * as SecureRandom from "effect/crypto/SecureRandom"
 import type { FileError } from "./FileError.ts"
+import type { WriteOptions } from "./Files.ts"
 import { call, callVoid, close } from "./internal/nodeFiles.ts"
-
-/**
- * What the file is to be like.
- *
- * @category models
- * @since 0.1.0
- */
-export interface WriteOptions {
-  /** The file's permission bits, exactly: the umask has no say. */
-  readonly mode: number
-}
 
 const flags =
   NodeFs.constants.O_WRONLY | NodeFs.constants.O_CREAT | NodeFs.constants.O_EXCL | NodeFs.constants.O_NOFOLLOW

@@ -7,33 +7,11 @@ import * as NodeFs from "node:fs"
 import { Context, Effect, Layer } from "effect"
 import * as AtomicFile from "./AtomicFile.ts"
 import { FileError, FileUnsafe } from "./FileError.ts"
+import type { Files } from "./Files.ts"
 import * as MemoryFiles from "./internal/memoryFiles.ts"
 import { call, callVoid, infoOf, openScoped } from "./internal/nodeFiles.ts"
 
-/**
- * What is at a path, links not followed.
- *
- * @category models
- * @since 0.1.0
- */
-export interface FileInfo {
-  readonly kind: "file" | "directory" | "link" | "other"
-  /** The permission bits, `0o7777` at most. */
-  readonly mode: number
-  /** The owner's user id. */
-  readonly owner: number
-}
-
-/**
- * A file's bytes, with the facts of the very file that they were read from. The bytes belong to the caller.
- *
- * @category models
- * @since 0.1.0
- */
-export interface FileContent {
-  readonly info: FileInfo
-  readonly bytes: Uint8Array
-}
+export type { FileContent, FileInfo, Files, WriteOptions } from "./Files.ts"
 
 /**
  * The most bytes that `PrivateFiles.read` takes in: 1 MiB. It is for small records, not for data.
@@ -53,28 +31,7 @@ const unsafe = (path: string, problem: string) =>
  * @category services
  * @since 0.1.0
  */
-export class PrivateFiles extends Context.Service<
-  PrivateFiles,
-  {
-    /** What is at the path; a link is described, not followed. */
-    readonly lstat: (path: string) => Effect.Effect<FileInfo, FileError>
-    /** The content of a regular file of at most `maxFileBytes`; a link is refused. */
-    readonly read: (path: string) => Effect.Effect<FileContent, FileError>
-    /** See AtomicFile.write: whole or not at all, with exactly this mode. */
-    readonly write: (
-      path: string,
-      content: string | Uint8Array,
-      options: AtomicFile.WriteOptions
-    ) => Effect.Effect<void, FileError>
-    /** Makes one directory with exactly this mode; `FileExists` if something is there already. */
-    readonly makeDirectory: (path: string, mode: number) => Effect.Effect<void, FileError>
-    /** The names in a directory. */
-    readonly list: (path: string) => Effect.Effect<ReadonlyArray<string>, FileError>
-    readonly rename: (from: string, to: string) => Effect.Effect<void, FileError>
-    /** Removes a file or a directory with all that is in it; links are removed, not followed; missing is no error. */
-    readonly remove: (path: string) => Effect.Effect<void, FileError>
-  }
->()("fl-attach/platform/PrivateFiles") {
+export class PrivateFiles extends Context.Service<PrivateFiles, Files>()("fl-attach/platform/PrivateFiles") {
   /**
    * The files of this machine.
    *

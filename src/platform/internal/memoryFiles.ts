@@ -4,7 +4,7 @@
 import * as NodePath from "node:path"
 import { Effect } from "effect"
 import { FileDenied, FileError, FileExists, FileIo, FileMissing, FileUnsafe } from "../FileError.ts"
-import type { PrivateFiles } from "../PrivateFiles.ts"
+import type { Files } from "../Files.ts"
 
 interface MemoryFile {
   readonly kind: "file"
@@ -26,7 +26,7 @@ const notDirectory = (operation: string, path: string) =>
   fail(new FileIo({ operation, path, code: "ENOTDIR", message: `${operation} ${path} failed: ENOTDIR` }))
 
 /** A service with its own, empty tree. */
-export const make = (): PrivateFiles["Service"] => {
+export const make = (): Files => {
   const entries = new Map<string, Entry>([["/", { kind: "directory", mode: 0o755 }]])
   const below = (path: string) => [...entries.keys()].filter((key) => key === path || key.startsWith(`${path}/`))
 

@@ -12,7 +12,7 @@ import {
   FileMissing,
   FileUnsafe
 } from "../FileError.ts"
-import type { FileInfo } from "../PrivateFiles.ts"
+import type { FileInfo } from "../Files.ts"
 
 /** The system's code of a caught value; `EUNKNOWN` where it has none. */
 export const codeOf = (cause: unknown): string =>
