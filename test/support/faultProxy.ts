@@ -10,6 +10,7 @@ import { Effect, type Scope } from "effect"
  * - `throttle`: each direction passes so many bytes a second
  * - `cut`: after so many bytes both ends are closed, or `reset`
  * - `blackHole`: after so many bytes nothing arrives any more, not even an end; both ends stay open
+ * - `stall`: after so many bytes nothing is read of either end for a time; what they send fills their buffers
  * - `halfOpen`: after so many bytes one end is closed; the other, named by `stays`, is told nothing
  */
 export type Fault =
@@ -18,6 +19,7 @@ export type Fault =
   | { readonly kind: "throttle"; readonly bytesPerSecond: number }
   | { readonly kind: "cut"; readonly at: number; readonly reset?: boolean }
   | { readonly kind: "blackHole"; readonly at: number }
+  | { readonly kind: "stall"; readonly at: number; readonly millis: number }
   | { readonly kind: "halfOpen"; readonly at: number; readonly stays: "dialer" | "listener" }
 
 /** A whole number from 0 below the bound; see `makeRandom` of test/transport/support.ts. */
@@ -87,6 +89,7 @@ const join = (pair: Pair, fault: Fault, onStrike: () => void): void => {
   const limit = limitOf(fault)
   let passed = 0
   let isStruck = false
+  let hasStalled = false
   const later = (action: () => void): void => {
     if (fault.kind === "delay") setTimeout(action, fault.millis)
     else action()
@@ -112,7 +115,14 @@ const join = (pair: Pair, fault: Fault, onStrike: () => void): void => {
         return
       }
       const isFree = to.write(part)
-      if (fault.kind === "throttle") {
+      if (fault.kind === "stall" && passed >= fault.at && !hasStalled) {
+        hasStalled = true
+        for (const socket of [pair.dialer, pair.listener]) {
+          socket.pause()
+          setTimeout(() => socket.resume(), fault.millis)
+        }
+        onStrike()
+      } else if (fault.kind === "throttle") {
         from.pause()
         setTimeout(() => from.resume(), (part.length / fault.bytesPerSecond) * 1000)
       } else if (!isFree) {
