@@ -6,9 +6,9 @@
 import type { Duration } from "effect"
 import type { Codec } from "../fobs/Codec.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
-import type { StreamSettings } from "./ByteStream.ts"
 import type { CellCredentials } from "./CellCredentials.ts"
-import type { DownloadSettings } from "./DownloadService.ts"
+import type { DownloadSettings } from "./DownloadTypes.ts"
+import type { StreamSettings } from "./StreamTypes.ts"
 
 /**
  * What a cell is made of.

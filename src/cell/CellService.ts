@@ -19,7 +19,7 @@ import type {
   PeerStatus,
   RequestOptions
 } from "./CellTypes.ts"
-import type { DownloadService } from "./DownloadService.ts"
+import type { DownloadService } from "./DownloadTypes.ts"
 
 /**
  * The service of a cell; see `Cell`.

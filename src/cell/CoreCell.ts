@@ -27,27 +27,11 @@ import { makeRefusals } from "./internal/refusals.ts"
 import { makeRoom, type RoomLimits } from "./internal/room.ts"
 import { makeWaiters } from "./internal/Waiters.ts"
 import { within } from "./internal/waits.ts"
+import type { Protection } from "./Protection.ts"
+
+export type { Protection } from "./Protection.ts"
 
 const { header } = CellMessage
-
-/**
- * Seals the payloads of secure messages and opens sealed ones. `seal` adds its marks to the headers it is given, `open`
- * takes them away. `isKnown`: opening a message of that cell takes no question to it. `exchange` answers a question for
- * the own certificate, whose payload it reads itself; `undefined`: not at all.
- *
- * @category models
- * @since 0.1.0
- */
-export interface Protection {
-  readonly seal: (
-    target: string,
-    headers: Map<string, unknown>,
-    payload: ReadonlyArray<Uint8Array>
-  ) => Effect.Effect<ReadonlyArray<Uint8Array>, CellError>
-  readonly open: (message: CellMessage.IncomingMessage) => Effect.Effect<CellMessage.IncomingMessage, CellError>
-  readonly isKnown: (origin: string) => Effect.Effect<boolean>
-  readonly exchange: (message: CellMessage.IncomingMessage) => Effect.Effect<CellReply | undefined>
-}
 
 /**
  * What takes the frames of streams. These effects run in the reader of the connection: they must not wait. `data` has

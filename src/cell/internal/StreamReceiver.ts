@@ -1,14 +1,13 @@
 import { Cause, Clock, Duration, Effect, Latch } from "effect"
-import type { ByteStream, StreamHandler } from "../ByteStream.ts"
 import { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
 import type { Address, Headers } from "../CellTypes.ts"
 import type { CoreCell, StreamFrames } from "../CoreCell.ts"
+import type { ByteStream, StreamHandler, UsedStreamSettings } from "../StreamTypes.ts"
 import { streamFailed } from "./errors.ts"
 import { none } from "./payloads.ts"
 import { makeRegistry } from "./Registry.ts"
 import { makeReassembly, type Reassembly } from "./reassembly.ts"
-import type { Settings } from "./streamSettings.ts"
 
 const { frameKind, header, streamChannel, streamHeader, streamTopic } = CellMessage
 
@@ -80,7 +79,7 @@ const keyOf = (origin: string, id: unknown, isProtected: boolean): string | unde
 /** The receiving half of byte streams; docs/wire/cellnet.md, sections 10.4 to 10.6. */
 export const makeReceiver = Effect.fnUntraced(function* (
   core: Pick<CoreCell, "fqcn" | "post" | "background" | "serving">,
-  settings: Settings
+  settings: UsedStreamSettings
 ): Effect.fn.Return<Pick<ByteStream, "handle"> & Pick<StreamFrames, "data" | "undeliverable">> {
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6

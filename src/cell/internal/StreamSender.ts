@@ -1,15 +1,14 @@
 import { Clock, Duration, Effect, Exit, Latch } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import { Float } from "../../fobs/Values.ts"
-import type { ByteStream, StreamOptions } from "../ByteStream.ts"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
 import type { Address } from "../CellTypes.ts"
 import type { CoreCell, StreamFrames } from "../CoreCell.ts"
+import type { ByteStream, StreamOptions, UsedStreamSettings } from "../StreamTypes.ts"
 import { type Chunk, cut } from "./chunks.ts"
 import { peerFailed, streamFailed, unreachable } from "./errors.ts"
 import { none } from "./payloads.ts"
-import type { Settings } from "./streamSettings.ts"
 
 const { frameKind, header, streamChannel, streamHeader, streamTopic } = CellMessage
 
@@ -52,7 +51,7 @@ const rememberCount = 10_000
 export const makeSender = Effect.fnUntraced(function* (
   core: Pick<CoreCell, "post" | "background">,
   random: SecureRandom["Service"],
-  settings: Settings
+  settings: UsedStreamSettings
 ): Effect.fn.Return<Pick<ByteStream, "send"> & Pick<StreamFrames, "ack" | "error">> {
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6

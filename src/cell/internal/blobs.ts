@@ -1,7 +1,7 @@
 import { Effect } from "effect"
-import type { IncomingStream } from "../ByteStream.ts"
 import type { CellError } from "../CellError.ts"
 import { concat } from "../CellMessage.ts"
+import type { IncomingStream } from "../StreamTypes.ts"
 import { streamFailed } from "./errors.ts"
 
 /**

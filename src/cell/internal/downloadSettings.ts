@@ -1,6 +1,6 @@
 import { Duration, Effect } from "effect"
 import type { CellError } from "../CellError.ts"
-import type { DownloadSettings } from "../DownloadService.ts"
+import type { DownloadSettings } from "../DownloadTypes.ts"
 import { misconfigured } from "./errors.ts"
 
 /** The settings as they are used: bytes and milliseconds, complete. */

@@ -1,7 +1,7 @@
 import { Clock, Deferred, Duration, Effect, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellReply, Handler } from "../CellTypes.ts"
-import type { Offer, OfferOptions, TransferOutcome, TransferProgress } from "../DownloadService.ts"
+import type { Offer, OfferOptions, TransferOutcome, TransferProgress } from "../DownloadTypes.ts"
 import { chunkAt, type Dot, offerable } from "./downloadItems.ts"
 import { optionalMillis, type Settings } from "./downloadSettings.ts"
 import { judge, makeRef, type Ref, type Transaction } from "./downloadTransaction.ts"

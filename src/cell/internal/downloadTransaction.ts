@@ -1,7 +1,7 @@
 import { type Deferred, Effect, Result, type Scope } from "effect"
 import { FobsError, MissingReference } from "../../fobs/FobsError.ts"
 import type { Pieces } from "../../fobs/Pieces.ts"
-import type { TransferOutcome } from "../DownloadService.ts"
+import type { TransferOutcome } from "../DownloadTypes.ts"
 import { type ArrayValue, type Dot, encodeItem, encodeItemInSteps } from "./downloadItems.ts"
 import type { ReceiverStatus } from "./downloadWire.ts"
 

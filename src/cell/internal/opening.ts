@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
-import type { Protection } from "../CoreCell.ts"
+import type { Protection } from "../Protection.ts"
 import type { Refusals } from "./refusals.ts"
 
 const { header } = CellMessage

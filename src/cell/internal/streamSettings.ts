@@ -1,36 +1,18 @@
 import { Duration, Effect } from "effect"
-import type { StreamSettings } from "../ByteStream.ts"
 import type { CellError } from "../CellError.ts"
+import type { StreamSettings, UsedStreamSettings } from "../StreamTypes.ts"
 import { misconfigured } from "./errors.ts"
-
-/** The settings as they are used: bytes and milliseconds, complete. */
-export interface Settings {
-  readonly chunkSize: number
-  readonly windowSize: number
-  readonly ackInterval: number
-  readonly defaultAckInterval: number
-  readonly ackWait: number
-  readonly ackProgressTimeout: number
-  readonly ackProgressCheckInterval: number
-  readonly readTimeout: number
-  readonly retryWait: number
-  readonly retryTimeout: number
-  readonly retryMaxPendingBytes: number
-  readonly maxOutOfSequenceChunks: number | undefined
-  readonly maxBlobSize: number
-  readonly reliable: boolean
-}
 
 const mebi = 1024 * 1024
 
 /** Completes settings with the reference's defaults (docs/wire/cellnet.md, section 10.8). */
 export const resolveSettings = Effect.fnUntraced(function* (
   given: Partial<StreamSettings>
-): Effect.fn.Return<Settings, CellError> {
+): Effect.fn.Return<UsedStreamSettings, CellError> {
   const windowSize = given.windowSize ?? 64 * mebi
   const millis = (input: Duration.Input | undefined, seconds: number) =>
     input === undefined ? seconds * 1000 : Duration.toMillis(input)
-  const settings: Settings = {
+  const settings: UsedStreamSettings = {
     chunkSize: given.chunkSize ?? mebi,
     windowSize,
     ackInterval: given.ackInterval ?? 16 * mebi,
