@@ -198,6 +198,19 @@ export class NdArray {
     return new NdArray(`<${info.text.slice(1)}`, this.shape, bytes, this.order)
   }
 
+  /** Whether elements are stored with the highest byte first; not so for structured types. */
+  get isBigEndian(): boolean {
+    return Result.getOrUndefined(DtypeInfo.parse(this.dtype))?.byteOrder === ">"
+  }
+
+  /** This array with `>` byte order: itself, or a copy. What has no byte order stays as it is. */
+  toBigEndian(): NdArray {
+    const info = Result.getOrUndefined(DtypeInfo.parse(this.dtype))
+    if (info === undefined || info.byteOrder !== "<") return this
+    const bytes = ElementLayout.swapped(this.bytes, ElementLayout.swapWidth(info))
+    return new NdArray(`>${info.text.slice(1)}`, this.shape, bytes, this.order)
+  }
+
   private storedElements(): Result.Result<TypedArray, FobsError> {
     const refuse = (what: string) =>
       Result.fail(new FobsError({ reason: new InvalidValue({ typeName: "numpy.ndarray", message: what }) }))

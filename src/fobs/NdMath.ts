@@ -283,3 +283,67 @@ const roundedInts = (
   if (isBigInts(elements)) return computedBig(elements, (_, i) => clamp(toBigInt(at(i)), low, high))
   return computed(elements, (_, i) => at(i))
 }
+
+/**
+ * Whether the array's elements are ints of 64 bits, which float64 can't hold beyond 2^53.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const isLongInts = (array: NdArray): boolean => {
+  const info = infoOf(array)
+  return (info?.kind === "i" || info?.kind === "u") && info.itemSize === 8
+}
+
+/** The quotient to the nearest, halves to even; `divisor` is positive. */
+const divideRounded = (dividend: bigint, divisor: bigint): bigint => {
+  const floor = dividend / divisor - (dividend < 0n && dividend % divisor !== 0n ? 1n : 0n)
+  const rest = 2n * (dividend - floor * divisor)
+  return rest > divisor || (rest === divisor && floor % 2n !== 0n) ? floor + 1n : floor
+}
+
+/**
+ * The weighted mean of arrays of 64-bit ints, exact, rounded to the nearest once (halves to even). Dtype and shape are
+ * those of the first, in row-major order. Weights are positive.
+ *
+ * Fails with `InvalidValue` when the arrays are not {@link isCompatible} with each other, or are no 64-bit ints.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const meanOfLongInts = (
+  parts: readonly [Weighted, ...ReadonlyArray<Weighted>]
+): Result.Result<NdArray, FobsError> =>
+  Result.gen(function* () {
+    const [{ array: like }] = parts
+    const columns: Array<{ readonly elements: BigInts; readonly weight: bigint }> = []
+    let total = 0n
+    for (const { array, weight } of parts) {
+      if (!isCompatible(array, like)) return yield* refuse(`${describe(array)} and ${describe(like)} differ`)
+      const elements = yield* array.toTyped()
+      if (!isBigInts(elements)) return yield* refuse(`elements of ${shortDtype(array)} are no 64-bit ints`)
+      columns.push({ elements, weight })
+      total += weight
+    }
+    const mean = (i: number): bigint => {
+      let sum = 0n
+      for (const { elements, weight } of columns) sum += weight * (elements[i] ?? 0n)
+      return divideRounded(sum, total)
+    }
+    const rowMajor = like.toC()
+    return rebuild(
+      rowMajor,
+      computedBig(columns[0]?.elements ?? new BigInt64Array(0), (_, i) => mean(i))
+    )
+  })
+
+/**
+ * An array and how much it counts in a mean.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Weighted {
+  readonly array: NdArray
+  readonly weight: bigint
+}

@@ -143,3 +143,77 @@ export const fromFloat64 = (like: AnyArray, values: Float64Array): Result.Result
   const message = `${values.length} numbers don't fit ${describe(like)}`
   return Result.fail(new FobsError({ reason: new InvalidValue({ typeName: "torch.Tensor", message }) }))
 }
+
+/**
+ * Whether elements are ints of 64 bits, which float64 can't hold beyond 2^53.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const isLongInts = (array: AnyArray): boolean =>
+  array instanceof NdArray ? NdMath.isLongInts(array) : array.dtype === "I64" || array.dtype === "U64"
+
+/**
+ * The weighted mean of 64-bit ints, as `NdMath.meanOfLongInts`: exact, rounded once. What comes is like the first.
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const meanOfLongInts = (
+  parts: readonly [Weighted, ...ReadonlyArray<Weighted>]
+): Result.Result<AnyArray, FobsError> =>
+  Result.gen(function* () {
+    const part = ({ array, weight }: Weighted) =>
+      Result.map(array instanceof NdArray ? Result.succeed(array) : array.toArray(), (elements) => ({
+        array: elements,
+        weight
+      }))
+    const [first, ...others] = parts
+    const mean = yield* NdMath.meanOfLongInts([yield* part(first), ...(yield* Result.all(others.map(part)))])
+    return first.array instanceof NdArray ? mean : yield* Tensor.fromArray(mean)
+  })
+
+/**
+ * An array or tensor and how much it counts in a mean.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Weighted {
+  readonly array: AnyArray
+  readonly weight: bigint
+}
+
+/** Where an element's exponent lies: its bytes from the highest on, and the bits that are all 1 in NaN and infinities. */
+const exponents: ReadonlyMap<string, readonly [width: number, high: number, next: number]> = new Map([
+  ["f2", [2, 0x7c, 0]],
+  ["f4", [4, 0x7f, 0x80]],
+  ["f8", [8, 0x7f, 0xf0]],
+  ["c8", [4, 0x7f, 0x80]],
+  ["c16", [8, 0x7f, 0xf0]],
+  ["F16", [2, 0x7c, 0]],
+  ["BF16", [2, 0x7f, 0x80]],
+  ["F32", [4, 0x7f, 0x80]],
+  ["F64", [8, 0x7f, 0xf0]],
+  ["C64", [4, 0x7f, 0x80]]
+])
+
+/**
+ * Whether all elements are finite: none is NaN or an infinity. What holds no floats is; floats of 4, 8 and more than
+ * 64 bits are not looked at.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const isFinite = (array: AnyArray): boolean => {
+  const found = exponents.get(array instanceof NdArray ? array.dtype.replace(/^[<>=|]/, "") : array.dtype)
+  if (found === undefined) return true
+  const [width, high, next] = found
+  const { bytes } = array
+  const isBig = array instanceof NdArray && array.isBigEndian
+  const step = isBig ? 1 : -1
+  for (let at = isBig ? 0 : width - 1; at < bytes.length; at += width) {
+    if (((bytes[at] ?? 0) & high) === high && ((bytes[at + step] ?? 0) & next) === next) return false
+  }
+  return true
+}

@@ -52,7 +52,8 @@ const wrongParameter = (trainer: string, name: string, what: string): Result.Res
  * (`ModelExchange.numSteps`) when every result has a positive number of them, else all count the same. FULL results are averaged themselves;
  * of DIFF results the average is added to `options.global`, whose other parameters stay as they are.
  *
- * numpy arrays and torch tensors keep kind and dtype: averages are made in float64 and rounded once; ints and bools to the nearest. An
+ * numpy arrays and torch tensors keep kind and dtype: averages are made in float64 and rounded once; ints and bools to the nearest
+ * (halves to even), ints of 64 bits without float64, exactly. An
  * array that is the same in all results passes untouched, whatever its type; so a single result gives exactly that trainer's model.
  * Metrics that all results have are averaged too. Rounds come from `options.global`, else from the first result; `meta` is empty.
  *
@@ -71,11 +72,11 @@ export const aggregate = (
     const [first, ...others] = all
     if (first === undefined) return yield* failed(new NoResults({ message: "no trainer gave a result to average" }))
     const weights = weightsOf(all)
-    const averages = yield* startAverages(first)
+    const averages = yield* startAverages(first, weights.exact[0] ?? 1n)
     for (const [n, other] of others.entries()) {
       const share = weights.shares[n + 1] ?? 0
       yield* checkKind(first, other)
-      yield* addResult(averages, first, other, share)
+      yield* addResult(averages, first, other, { share, weight: weights.exact[n + 1] ?? 1n })
     }
     const params = yield* finishAverages(averages, first)
     const isDiff = first.model.paramsType === "DIFF"
@@ -87,18 +88,42 @@ export const aggregate = (
 interface Weights {
   /** How much of the running average each result makes: its weight through the sum of weights up to it. */
   readonly shares: ReadonlyArray<number>
+  /** The weights themselves, as ints of the same ratio. */
+  readonly exact: ReadonlyArray<bigint>
+}
+
+/** Floats are fractions of a power of two: doubled often enough, all are ints. */
+const asInts = (weights: ReadonlyArray<number>): ReadonlyArray<bigint> => {
+  let doublings = 0n
+  let fractions = weights
+  // A weight too large to double is an int: what is an int stays apart.
+  while (!fractions.every(Number.isInteger)) {
+    fractions = fractions.map((weight) => (Number.isInteger(weight) ? weight : weight * 2))
+    doublings += 1n
+  }
+  return doublings === 0n ? weights.map(BigInt) : weights.map((weight) => scaled(weight, doublings))
+}
+
+const scaled = (weight: number, doublings: bigint): bigint => {
+  let left = doublings
+  let value = weight
+  while (!Number.isInteger(value)) {
+    value *= 2
+    left -= 1n
+  }
+  return BigInt(value) << left
 }
 
 const weightsOf = (all: ReadonlyArray<TrainerResult>): Weights => {
   const steps = all.map(({ model }) => ModelExchange.numSteps(model) ?? 0)
   const isWeighted = steps.every((count) => Number.isFinite(count) && count > 0)
   let sum = 0
-  const shares = steps.map((count) => {
-    const weight = isWeighted ? count : 1
+  const weights = steps.map((count) => (isWeighted ? count : 1))
+  const shares = weights.map((weight) => {
     sum += weight
     return weight / sum
   })
-  return { shares }
+  return { shares, exact: asInts(weights) }
 }
 
 /** Moves an average towards a value: what is equal stays equal to the last bit; infinities don't become NaN. */
@@ -111,6 +136,16 @@ interface Average {
   readonly first: AnyArray
   /** The running average; absent as long as all arrays were the same. */
   mean: Float64Array | undefined
+  /** All arrays so far, where they are ints of 64 bits: float64 can't hold their average. */
+  readonly parts: [TensorMath.Weighted, ...Array<TensorMath.Weighted>]
+  /** Whether one of them differs from the first. */
+  isMixed: boolean
+}
+
+/** How much a result counts: as a part of the running average, and as an int beside those of the others. */
+interface Weight {
+  readonly share: number
+  readonly weight: bigint
 }
 
 const checkKind = (first: TrainerResult, other: TrainerResult): Result.Result<void, FedAvgError> =>
@@ -130,10 +165,15 @@ const arraysOf = ({ model, trainer }: TrainerResult): Result.Result<ReadonlyMap<
     : wrongParameter(trainer, other, "it is neither a numpy array nor a tensor")
 }
 
-const startAverages = (first: TrainerResult): Result.Result<ReadonlyMap<string, Average>, FedAvgError> =>
+const startAverages = (
+  first: TrainerResult,
+  weight: bigint
+): Result.Result<ReadonlyMap<string, Average>, FedAvgError> =>
   Result.map(arraysOf(first), (arrays) => {
     const averages = new Map<string, Average>()
-    for (const [name, array] of arrays) averages.set(name, { first: array, mean: undefined })
+    for (const [name, array] of arrays) {
+      averages.set(name, { first: array, mean: undefined, parts: [{ array, weight }], isMixed: false })
+    }
     return averages
   })
 
@@ -141,7 +181,7 @@ const addResult = (
   averages: ReadonlyMap<string, Average>,
   first: TrainerResult,
   result: TrainerResult,
-  share: number
+  weight: Weight
 ): Result.Result<void, FedAvgError> =>
   Result.gen(function* () {
     const { trainer } = result
@@ -162,7 +202,7 @@ const addResult = (
         const what = `it is ${TensorMath.describe(array)}, ${first.trainer} has ${TensorMath.describe(average.first)}`
         return yield* wrongParameter(trainer, name, what)
       }
-      yield* Result.mapError(addArray(average, array, share), ({ message }) =>
+      yield* Result.mapError(addArray(average, array, weight), ({ message }) =>
         wrongParameterError(trainer, name, `it differs from that of ${first.trainer} and can't be averaged: ${message}`)
       )
     }
@@ -174,8 +214,13 @@ const orderOf = (array: AnyArray) => (array instanceof NdArray ? array.order : "
 const isSame = (a: AnyArray, b: AnyArray): boolean =>
   a.dtype === b.dtype && orderOf(a) === orderOf(b) && Buffer.compare(a.bytes, b.bytes) === 0
 
-const addArray = (average: Average, array: AnyArray, share: number): Result.Result<void, FobsError> =>
+const addArray = (average: Average, array: AnyArray, { share, weight }: Weight): Result.Result<void, FobsError> =>
   Result.gen(function* () {
+    if (TensorMath.isLongInts(array)) {
+      average.parts.push({ array, weight })
+      average.isMixed ||= !isSame(average.first, array)
+      return
+    }
     if (average.mean === undefined && isSame(average.first, array)) return
     const values = yield* TensorMath.toFloat64(array)
     const mean = average.mean ?? (yield* TensorMath.toFloat64(average.first))
@@ -189,8 +234,9 @@ const finishAverages = (
 ): Result.Result<ReadonlyMap<string, AnyArray>, FedAvgError> =>
   Result.gen(function* () {
     const params = new Map<string, AnyArray>()
-    for (const [name, { first, mean }] of averages) {
-      const rounded = mean === undefined ? Result.succeed(first) : TensorMath.fromFloat64(first, mean)
+    for (const [name, { first, isMixed, mean, parts }] of averages) {
+      const whole = isMixed ? TensorMath.meanOfLongInts(parts) : Result.succeed(first)
+      const rounded = mean === undefined ? whole : TensorMath.fromFloat64(first, mean)
       params.set(name, yield* Result.mapError(rounded, ({ message }) => wrongParameterError(trainer, name, message)))
     }
     return params

@@ -11,6 +11,7 @@ import * as ModelExchange from "../model/ModelExchange.ts"
 import type { Shareable } from "../model/Shareable.ts"
 import * as FedAvg from "./FedAvg.ts"
 import type { FedAvgError } from "./FedAvgError.ts"
+import * as SentModel from "./internal/sentModel.ts"
 
 type Trainer = AttachBackend["Service"]
 
@@ -29,6 +30,8 @@ export type RoundEvent = Data.TaggedEnum<{
     readonly duration: Duration.Duration
     readonly result: FLModel
   }
+  /** A trainer's result holds NaN or infinities, in these parameters. It counts all the same. */
+  ResultNotFinite: { readonly round: number; readonly attachId: string; readonly parameters: ReadonlyArray<string> }
   /** A trainer's task failed; the round is over for now. */
   ResultMissing: { readonly round: number; readonly attachId: string; readonly error: AttachError }
   /** The results are aggregated: `model` is the global model from now on. */
@@ -65,6 +68,11 @@ export interface RoundsOptions<R = never> {
    * session takes no further task: without `allowReconnect` another try of it fails at once.
    */
   readonly retryRounds?: number
+  /**
+   * Whether results may have other parameters than the model that was sent, or others' shapes and dtypes. False by
+   * default: such a result fails the rounds with `WrongParameter`.
+   */
+  readonly acceptChangedModel?: boolean
   readonly onEvent?: (event: RoundEvent) => Effect.Effect<void, never, R>
 }
 
@@ -77,8 +85,17 @@ export interface RoundsOptions<R = never> {
 export const awaitTrainers = Effect.fn("Rounds.awaitTrainers")(function* (
   trainers: ReadonlyArray<Trainer>
 ): Effect.fn.Return<void, AttachError> {
-  yield* Effect.forEach(trainers, attached, { concurrency: "unbounded", discard: true })
+  const all = Effect.forEach(trainers, attached, { concurrency: "unbounded", discard: true })
+  // One that had attached may be lost while the others are waited for.
+  const lost = Effect.forEach(trainers, lostFor, { concurrency: "unbounded", discard: true })
+  yield* Effect.raceFirst(all, Effect.andThen(lost, Effect.never))
 })
+
+/** Fails when the trainer can't attach any more. */
+const lostFor = ({ sessionChanges }: Trainer) =>
+  Stream.runForEach(sessionChanges, (state) =>
+    state._tag === "Failed" ? Effect.fail(attachError(state.reason)) : Effect.void
+  )
 
 const attached = ({ attachId, sessionChanges }: Trainer) =>
   sessionChanges.pipe(
@@ -94,10 +111,12 @@ const attached = ({ attachId, sessionChanges }: Trainer) =>
 
 /**
  * Federated averaging: each round sends the global model to all trainers at the same time and makes the next one of
- * what they answer. The answer is the last global model; with one trainer it is that trainer's, to the last bit.
+ * what they answer. The answer is the last global model; with one trainer it is that trainer's, to the last bit (but in
+ * the byte order that the model was sent in).
  *
  * It fails with the first task that fails for good, which names the trainer; a return code other than `OK` is
- * `TaskFailed`. The tasks of the other trainers are then left to end by themselves or, with SHUTDOWN, when their backends
+ * `TaskFailed`. A result that does not fit the model that was sent is `WrongParameter` of a `FedAvgError`, which no
+ * retry mends; NaN and infinities are told by a warning and an event. The tasks of the other trainers are then left to end by themselves or, with SHUTDOWN, when their backends
  * close: their sessions are sound. Interrupting it does abort all tasks, and with them the sessions.
  *
  * @category combinators
@@ -110,6 +129,7 @@ export const run = Effect.fn("Rounds.run")(function* <R = never>(
     trainers: options.trainers,
     task: options.task ?? "train",
     totalRounds: options.rounds,
+    acceptChangedModel: options.acceptChangedModel ?? false,
     emit: options.onEvent ?? (() => Effect.void)
   }
   let retries = options.retryRounds ?? 0
@@ -131,6 +151,7 @@ interface Settings<R> {
   readonly trainers: ReadonlyArray<Trainer>
   readonly task: string
   readonly totalRounds: number
+  readonly acceptChangedModel: boolean
   readonly emit: (event: RoundEvent) => Effect.Effect<void, never, R>
 }
 
@@ -150,11 +171,23 @@ const runRound = Effect.fnUntraced(function* <R>(settings: Settings<R>, { attemp
   const started = yield* Clock.monotonicTimeNanos
   const results = yield* gather(settings, global, round, failFast)
   if (Result.isFailure(results)) return Result.fail(results.failure)
-  const next = yield* Effect.fromResult(FedAvg.aggregate(results.success, { global }))
+  const next = yield* Effect.fromResult(aggregate(settings, global, results.success))
   const duration = yield* since(started)
   yield* emit(RoundEvent.RoundDone({ round, duration, results: results.success.length, model: next }))
   return Result.succeed(next)
 })
+
+/** Each result is held against the model that was sent, so that the trainer is named which changed it. */
+const aggregate = <R>(
+  { acceptChangedModel }: Settings<R>,
+  global: FLModel,
+  results: ReadonlyArray<FedAvg.TrainerResult>
+): Result.Result<FLModel, FedAvgError> =>
+  Result.gen(function* () {
+    if (acceptChangedModel) return yield* FedAvg.aggregate(results, { global })
+    for (const result of results) yield* SentModel.check(global, result)
+    return SentModel.inByteOrderOf(global, yield* FedAvg.aggregate(results, { global }))
+  })
 
 const since = (started: bigint) => Effect.map(Clock.monotonicTimeNanos, (now) => Duration.nanos(now - started))
 
@@ -196,11 +229,31 @@ const ask = Effect.fnUntraced(
     )
     const duration = yield* since(started)
     yield* emit(RoundEvent.ResultReceived({ round, attachId: trainer.attachId, duration, result: model }))
+    yield* tellNotFinite(emit, round, trainer.attachId, model)
     return { trainer: trainer.attachId, model } satisfies FedAvg.TrainerResult
   },
   (self, { emit }, { attachId }, _global, round) =>
     Effect.tapError(self, (error) => emit(RoundEvent.ResultMissing({ round, attachId, error })))
 )
+
+const namesShown = 5
+
+/** Training may get over it; whoever watches is to know. */
+const tellNotFinite = Effect.fnUntraced(function* <R>(
+  emit: Settings<R>["emit"],
+  round: number,
+  attachId: string,
+  model: FLModel
+) {
+  const parameters = SentModel.notFinite(model)
+  if (parameters.length === 0) return
+  const names = parameters.slice(0, namesShown).map((name) => JSON.stringify(name))
+  const more = parameters.length > namesShown ? ` and ${parameters.length - namesShown} more` : ""
+  yield* Effect.logWarning(
+    `result of trainer "${attachId}" in round ${round + 1}: NaN or infinity in ${names.join(", ")}${more}`
+  )
+  yield* emit(RoundEvent.ResultNotFinite({ round, attachId, parameters }))
+})
 
 const readResult = (attachId: string, taskName: string, result: Shareable): Result.Result<FLModel, AttachError> => {
   const { returnCode } = result

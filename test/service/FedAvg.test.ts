@@ -60,6 +60,40 @@ describe("FedAvg.aggregate", () => {
     })
   })
 
+  describe("of 64-bit ints", () => {
+    const big = 2n ** 53n + 1n
+    const means = (values: ReadonlyArray<bigint>, steps?: ReadonlyArray<number>) =>
+      elements(
+        average(values.map((value, n) => result(`t${n}`, [["n", longs([value])]], steps?.[n]))).arrays.get("n")
+      ).map(String)
+
+    it.each([
+      [[big, big + 2n], undefined, big + 1n],
+      [[2n ** 62n + 1n, 2n ** 62n + 3n], undefined, 2n ** 62n + 2n],
+      [[2n ** 63n - 1n, 2n ** 63n - 1n, 2n ** 63n - 4n], undefined, 2n ** 63n - 2n],
+      [[-(2n ** 63n), -(2n ** 63n) + 2n], undefined, -(2n ** 63n) + 1n],
+      // halves to even
+      [[1n, 2n], undefined, 2n],
+      [[2n, 3n], undefined, 2n],
+      [[-1n, -2n], undefined, -2n],
+      [[big, big + 4n], [3, 1], big + 1n],
+      [[big, big + 4n], [0.75, 0.25], big + 1n],
+      [[0n, 10n ** 18n + 1n], [1e300, 1], 0n]
+    ] as const)("%s with steps %s is %s, exactly", (values, steps, mean) => {
+      assert.deepStrictEqual(means(values, steps), [String(mean)])
+    })
+
+    it("unsigned ones and torch's, too", () => {
+      const unsigned = (value: bigint) => [["n", NdArray.fromTyped(BigUint64Array.of(value))]] as const
+      const model = average([result("a", unsigned(2n ** 64n - 1n)), result("b", unsigned(2n ** 64n - 3n))])
+      assert.deepStrictEqual(elements(model.arrays.get("n")).map(String), [String(2n ** 64n - 2n)])
+      const tensor = (value: bigint) =>
+        [["n", new Tensor("I64", [1], new Uint8Array(BigInt64Array.of(value).buffer))]] as const
+      const torch = average([result("a", tensor(big)), result("b", tensor(big + 2n))]).weights.get("n")
+      assert.deepStrictEqual(torch, tensor(big + 1n)[0][1])
+    })
+  })
+
   it("gives the model of a single trainer bit for bit, whatever it holds", () => {
     const nan = new NdArray("<f4", [2], fromHex("0100c07f000080ff"))
     const text = new NdArray("<U1", [1], fromHex("41000000"))

@@ -19,6 +19,8 @@ const tell = (event: Rounds.RoundEvent): string => {
       return `${event.round}/${event.totalRounds} attempt ${event.attempt}`
     case "ResultReceived":
       return `${event.round} ${event.attachId} [${valuesOf(event.result)}]`
+    case "ResultNotFinite":
+      return `${event.round} ${event.attachId} not finite: ${event.parameters}`
     case "ResultMissing":
       return `${event.round} ${event.attachId} ${event.error.reason._tag}`
     case "RoundDone":

@@ -11,6 +11,8 @@ interface TrainerView {
   readonly attachId: string
   /** The session that was last told of. */
   session: string | undefined
+  /** Whether it was told that it attached. */
+  isTold: boolean
   phase: string
   since: bigint
   done: number
@@ -52,7 +54,7 @@ export const makeServeView = Effect.fnUntraced(function* (
   const here = Latch.makeUnsafe(false)
   const trainers = new Map<string, TrainerView>()
   for (const attachId of attachIds) {
-    trainers.set(attachId, { attachId, session: undefined, phase: "waiting", since: started, done: 0 })
+    trainers.set(attachId, { attachId, session: undefined, isTold: false, phase: "waiting", since: started, done: 0 })
   }
   const width = Math.max(...attachIds.map((id) => id.length))
 
@@ -76,9 +78,11 @@ export const makeServeView = Effect.fnUntraced(function* (
     trainer.session = sessionId
     const after = Duration.nanos((yield* Clock.monotonicTimeNanos) - started)
     const { attachId } = trainer
-    if ([...trainers.values()].every(({ session }) => session !== undefined)) Latch.openUnsafe(here)
     screen.line(`trainer ${attachId} attached after ${formatSeconds(after)}`)
     yield* events({ event: "attached", attach_id: attachId, session_id: sessionId, seconds: seconds(after) })
+    // Told: rounds may begin.
+    trainer.isTold = true
+    if ([...trainers.values()].every(({ isTold }) => isTold)) Latch.openUnsafe(here)
   })
 
   const session = Effect.fnUntraced(function* (attachId: string, state: SessionState) {
@@ -107,6 +111,13 @@ export const makeServeView = Effect.fnUntraced(function* (
       case "ResultReceived":
         screen.line(`${name}: result of ${event.attachId} after ${formatSeconds(event.duration)}`)
         return yield* enter([event.attachId], "done", event.round + 1)
+      case "ResultNotFinite":
+        return yield* events({
+          event: "not_finite",
+          attach_id: event.attachId,
+          round: event.round,
+          parameters: event.parameters
+        })
       case "ResultMissing":
         screen.line(`${name}: no result of ${event.attachId}: ${inFlags(event.error.message)}`)
         return yield* enter([event.attachId], "failed")
