@@ -3,7 +3,8 @@
  *
  * @since 0.1.0
  */
-import { Array as Arr, Effect, Fiber, Layer, Schedule, Stream } from "effect"
+import * as NodePath from "node:path"
+import { Array as Arr, Effect, Fiber, FileSystem, Layer, Result, Schedule, Stream } from "effect"
 import { Command, Flag } from "effect/cli"
 import type { AttachBackend } from "../attach/AttachBackend.ts"
 import { ExchangeFormat } from "../clientapi/ClientApi.ts"
@@ -80,6 +81,10 @@ const flags = {
     Flag.withDefault(false),
     Flag.withDescription("Wait for a lost trainer to be started again")
   ),
+  acceptChangedModel: Flag.Boolean("accept-changed-model").pipe(
+    Flag.withDefault(false),
+    Flag.withDescription("Take results whose parameters, shapes or dtypes are not those of the model that was sent")
+  ),
   retryRounds: Flag.Int("retry-rounds").pipe(
     Flag.withDefault(0),
     Flag.withDescription("How many rounds, in all, may run again after a failed task; needs --allow-reconnect")
@@ -105,6 +110,32 @@ const observe = Effect.fnUntraced(function* (backend: AttachBackend["Service"], 
       Stream.runForEach((state) => view.session(attachId, state))
     ),
     { startImmediately: true }
+  )
+})
+
+/** A model that can't go where it was meant to is kept elsewhere: it may have cost days. */
+const writeModel = Effect.fnUntraced(function* (
+  { out }: ServeOptions,
+  weights: ReadonlyMap<string, ModelFile.ModelArray>,
+  metadata: ReadonlyMap<string, string>
+) {
+  const write = (path: string) => ModelFile.write(path, weights, { metadata })
+  yield* Effect.catch(
+    write(out),
+    Effect.fnUntraced(function* (error) {
+      const fs = yield* FileSystem.FileSystem
+      const spare = yield* Effect.result(
+        Effect.gen(function* () {
+          const path = NodePath.join(yield* fs.makeTempDirectory({ prefix: "fl-attach-" }), NodePath.basename(out))
+          yield* write(path)
+          return path
+        })
+      )
+      const rest = Result.isSuccess(spare)
+        ? `the trained model is in ${spare.success} instead: take it from there`
+        : `and the trained model is lost, since it can't be kept elsewhere: ${spare.failure.message}`
+      return yield* failed(`${error.message}; ${rest}`)
+    })
   )
 })
 
@@ -134,9 +165,10 @@ const serve = Effect.fn("serve")(function* (options: ServeOptions) {
       rounds: options.rounds,
       task: options.task,
       retryRounds: options.retryRounds,
+      acceptChangedModel: options.acceptChangedModel,
       onEvent: view.round
     })
-    yield* ModelFile.write(options.out, trained.weights, { metadata })
+    yield* writeModel(options, trained.weights, metadata)
     screen.line(`wrote ${options.out} (${plural(trained.weights.size, "array")})`)
   })
   // The observers outlive the fleet, to tell of its closing.

@@ -1,7 +1,7 @@
 /** Processes that are killed or stopped, and disks that are full. */
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { assertModel, probe, quick, serve, stuck, type Workspace, workspace } from "./support.ts"
@@ -139,48 +139,71 @@ const fullDisk = (folder: string, size = 4) =>
   )
 
 describe("a full disk", () => {
-  it.live.skipIf(process.getuid?.() !== 0)("under --out: said in the end, with advice, and nothing is left", (test) =>
+  it.live.skipIf(process.getuid?.() !== 0)("under --out: refused before anything is trained", (test) =>
     Effect.gen(function* () {
       const w = yield* workspace
       const disk = yield* fullDisk(w.folder)
       if (disk === undefined) return test.skip("no disk may be mounted here")
-      const service = yield* serve({ ...w, out: join(disk, "out.npz") }, ["a"])
-      const trainer = yield* probe(w, "a", "1")
-      const failed = yield* service.ended
-      assert.strictEqual(failed.code, 1)
-      assert.include(failed.stderr, `no space is left for ${disk}: free some, or choose another folder`)
-      // Its trainer did all that was asked of it.
-      assert.strictEqual((yield* trainer.ended).code, 0)
-      assert.deepStrictEqual(readdirSync(disk), ["full"])
+      const { ended } = yield* serve({ ...w, out: join(disk, "out.npz") }, ["a"])
+      const { code, stderr } = yield* ended
+      assert.strictEqual(code, 2)
+      assert.include(stderr, `--out ${disk}/out.npz: the model takes`)
+      assert.include(stderr, "0.0 MiB left: free space there, or choose another folder")
     })
   )
 
-  it.live.skipIf(process.getuid?.() !== 0)("under the shared folder: said at once, with path and cause, and by what fails after it", (test) =>
-    Effect.gen(function* () {
-      const w = yield* workspace
-      const disk = yield* fullDisk(w.folder, 256)
-      if (disk === undefined) return test.skip("no disk may be mounted here")
-      // Some room for the beginning.
-      rmSync(join(disk, "full"))
-      const shared = join(disk, "shared")
-      mkdirSync(shared, { mode: 0o770 })
-      const inDisk: Workspace = { ...w, shared, profile: (id) => w.profile(id, { rendezvous_dir: shared }) }
-      const service = yield* serve(inDisk, ["a"], quick)
-      const trainer = yield* stuck(inDisk, "a")
-      yield* trainer.printed("busy")
-      try {
-        writeFileSync(join(disk, "full"), new Uint8Array(256 * 1024))
-      } catch {
-        // As full as it gets.
-      }
-      const served = yield* service.ended
-      const attached = yield* trainer.ended
-      assert.deepStrictEqual([served.code, attached.code], [1, 1])
-      // Whoever appends first meets it.
-      const all = `${served.stderr}\n${attached.stderr}\n${attached.stdout}`
-      assert.match(all, /append to [^ ]*\.0\.log failed \(ENOSPC\): the file system is full; free space there/)
-      assert.match(all, /(?:is lost|with its lease): [^\n]*connection failed before: [^\n]*ENOSPC/)
-    })
+  it.live.skipIf(process.getuid?.() !== 0)(
+    "under --out in the end: the model is kept elsewhere, and where is said",
+    (test) =>
+      Effect.gen(function* () {
+        const w = yield* workspace
+        const disk = yield* fullDisk(w.folder)
+        if (disk === undefined) return test.skip("no disk may be mounted here")
+        rmSync(join(disk, "full"))
+        const service = yield* serve({ ...w, out: join(disk, "out.npz") }, ["a"])
+        yield* service.printed("waiting for 1 trainer")
+        writeFileSync(join(disk, "full"), new Uint8Array(4096))
+        const trainer = yield* probe(w, "a", "1")
+        const failed = yield* service.ended
+        assert.strictEqual(failed.code, 1)
+        assert.include(failed.stderr, `no space is left for ${disk}: free some, or choose another folder`)
+        // Its trainer did all that was asked of it.
+        assert.strictEqual((yield* trainer.ended).code, 0)
+        assert.deepStrictEqual(readdirSync(disk), ["full"])
+        const kept = /the trained model is in (\S+) instead/.exec(failed.stderr)?.[1] ?? ""
+        yield* assertModel({ ...w, out: kept }, 3)
+        rmSync(dirname(kept), { recursive: true })
+      })
+  )
+
+  it.live.skipIf(process.getuid?.() !== 0)(
+    "under the shared folder: said at once, with path and cause, and by what fails after it",
+    (test) =>
+      Effect.gen(function* () {
+        const w = yield* workspace
+        const disk = yield* fullDisk(w.folder, 256)
+        if (disk === undefined) return test.skip("no disk may be mounted here")
+        // Some room for the beginning.
+        rmSync(join(disk, "full"))
+        const shared = join(disk, "shared")
+        mkdirSync(shared, { mode: 0o770 })
+        const inDisk: Workspace = { ...w, shared, profile: (id) => w.profile(id, { rendezvous_dir: shared }) }
+        const service = yield* serve(inDisk, ["a"], quick)
+        const trainer = yield* stuck(inDisk, "a")
+        yield* trainer.printed("busy")
+        try {
+          writeFileSync(join(disk, "full"), new Uint8Array(256 * 1024))
+        } catch {
+          // As full as it gets.
+        }
+        const served = yield* service.ended
+        const attached = yield* trainer.ended
+        assert.deepStrictEqual([served.code, attached.code], [1, 1])
+        // Whoever appends first meets it.
+        const all = `${served.stderr}\n${attached.stderr}\n${attached.stdout}`
+        assert.match(all, /append to [^ ]*\.0\.log failed \(ENOSPC\): the file system is full; free space there/)
+        assert.match(all, /(?:is lost|with its lease): [^\n]*connection failed before: [^\n]*ENOSPC/)
+      })
   )
 
   it.live.skipIf(process.getuid?.() !== 0)("before the start: what to do", (test) =>
@@ -204,7 +227,10 @@ describe("a full disk", () => {
       const trainer = yield* probe(w, "a", "1")
       const served = yield* service.ended
       assert.strictEqual(served.code, 0, served.stderr)
-      assert.include(served.stdout + served.stderr, "--events /dev/full lacks events from now on")
+      assert.include(
+        served.stdout + served.stderr,
+        "--events /dev/full lacks events from now on: the file system of /dev is full (ENOSPC): free space there"
+      )
       assert.strictEqual((yield* trainer.ended).code, 0)
       yield* assertModel(w, 3)
     })

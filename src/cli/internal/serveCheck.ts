@@ -1,4 +1,5 @@
 /** Everything about `serve` that can be wrong before anything is opened. */
+import * as NodeFs from "node:fs/promises"
 import * as NodePath from "node:path"
 import { type Duration, Effect, FileSystem, Option, Result } from "effect"
 import { type AttachOptions, decodeAttachConfig } from "../../attach/AttachConfig.ts"
@@ -35,6 +36,7 @@ export interface ServeOptions extends NetworkOptions {
   readonly taskTimeout: Option.Option<Duration.Duration>
   readonly resultTimeout: Option.Option<Duration.Duration>
   readonly allowReconnect: boolean
+  readonly acceptChangedModel: boolean
   readonly retryRounds: number
 }
 
@@ -191,6 +193,23 @@ const checkOut = Effect.fnUntraced(function* (path: string) {
   )
 })
 
+const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`
+
+/** As far as the system tells: a disk that is too full now shall not cost hours of training either. */
+const checkSpace = Effect.fnUntraced(function* (out: string, model: FLModel) {
+  const folder = NodePath.dirname(NodePath.resolve(out))
+  const found = yield* Effect.option(Effect.tryPromise(() => NodeFs.statfs(folder)))
+  // Some file systems don't count.
+  if (Option.isNone(found) || found.value.blocks === 0) return
+  const free = found.value.bavail * found.value.bsize
+  const needed = [...model.weights.values()].reduce((sum, { byteLength }) => sum + byteLength, 0)
+  if (free < needed || free === 0) {
+    return yield* wrongUsage(
+      `--out ${out}: the model takes ${mebibytes(needed)}, and ${folder} has ${mebibytes(free)} left: free space there, or choose another folder`
+    )
+  }
+})
+
 /** Checks all and reads the model; the first thing that is wrong is a Failure with exit code 2. */
 export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptions) {
   yield* checkNames(options)
@@ -206,6 +225,7 @@ export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptio
   yield* Effect.mapError(Effect.fromResult(ModelFile.check(options.out, model.weights)), ({ message }) =>
     wrongUsage(`--out: ${message}`)
   )
+  yield* checkSpace(options.out, model)
   const metadata = yield* Effect.mapError(ModelFile.readMetadata(options.model), ({ message }) =>
     wrongUsage(`--model: ${message}`)
   )
