@@ -121,7 +121,10 @@ describe("serve that fails", () => {
       yield* dying.kill("SIGKILL")
       const served = yield* service.ended
       assert.strictEqual(served.code, 1)
-      assert.match(served.stderr, /^fl-attach: trainer site-1\.-client_api_a is lost: --heartbeat-timeout is 1s[^\n]*\n$/)
+      assert.match(
+        served.stderr,
+        /^fl-attach: trainer site-1\.-client_api_a is lost: --heartbeat-timeout is 1s[^\n]*\n$/
+      )
       const ended = yield* other.ended
       assert.deepStrictEqual([ended.code, ended.stderr], [0, ""])
       assert.isFalse(existsSync(w.out))

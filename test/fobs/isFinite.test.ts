@@ -10,7 +10,7 @@ describe("whether all elements are finite", () => {
   it.each<readonly [string, (values: ReadonlyArray<number>) => TypedArray, number]>([
     ["float32", (values) => Float32Array.from(values), 3.4e38],
     ["float64", (values) => Float64Array.from(values), Number.MAX_VALUE]
-  ])("%s, in both byte orders, at every place", ([_, make, largest]) => {
+  ])("%s, in both byte orders, at every place", (_, make, largest) => {
     for (const turn of [(array: NdArray) => array, (array: NdArray) => array.toBigEndian()]) {
       const isFinite = (...values: ReadonlyArray<number>) => TensorMath.isFinite(turn(NdArray.fromTyped(make(values))))
       assert.isTrue(isFinite(0, -0, 1.5, largest, -largest, 5e-324))
@@ -32,7 +32,7 @@ describe("whether all elements are finite", () => {
     ["<i4", "ffffff7f", true],
     ["|b1", "01", true],
     ["<U1", "ffffff7f", true]
-  ])("%s %s: %s", ([dtype, bytes, finite]) =>
+  ])("%s %s: %s", (dtype, bytes, finite) =>
     assert.strictEqual(TensorMath.isFinite(new NdArray(dtype, [1], fromHex(bytes))), finite)
   )
 
@@ -43,7 +43,7 @@ describe("whether all elements are finite", () => {
     ["F32", "0000c07f", false],
     ["F64", "000000000000f07f", false],
     ["I64", "ffffffffffffff7f", true]
-  ])("tensor %s %s: %s", ([dtype, bytes, finite]) =>
+  ])("tensor %s %s: %s", (dtype, bytes, finite) =>
     assert.strictEqual(TensorMath.isFinite(new Tensor(dtype, [1], fromHex(bytes))), finite)
   )
 })
