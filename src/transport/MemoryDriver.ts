@@ -14,7 +14,8 @@ import type { TransportError } from "./TransportError.ts"
 
 /**
  * A frame on its way. `from` is the role of its sender, `link` counts the network's connections and `index` the frames
- * of this link and direction, both from 0; `bytes` is the whole frame, not to be changed.
+ * of this link and direction, both from 0; `bytes` is the whole frame, not to be changed, and not to be kept: its receiver
+ * may use its memory again.
  *
  * @category models
  * @since 0.1.0

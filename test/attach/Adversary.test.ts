@@ -97,7 +97,8 @@ const makeScene = Effect.fnUntraced(function* (
     faults: {
       onFrame: (frame) =>
         Effect.sync(() => {
-          frames.push(frame)
+          // A copy: who receives a frame may use its memory again.
+          frames.push({ ...frame, bytes: frame.bytes.slice() })
           return "deliver" as const
         })
     }
