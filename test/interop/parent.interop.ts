@@ -3,6 +3,8 @@
  * ones, over all schemes; and again with the parent killed in a round and started anew. `npm run test:interop` has each
  * combination of roles once, and each scheme with each role played by both; `npm run test:interop:full` has all.
  */
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { isLong } from "../support/long.ts"
@@ -68,11 +70,15 @@ describe.skipIf(python === "")("through a client parent that is killed in a roun
           const first = yield* site.startParent
           const { check } = yield* startService(service, site, work)
           // It sends its result once all are connected again: a Python trainer tries twice, and gives up.
-          const trainer = yield* startTrainer("Python", site, work, "--sleep", "7")
+          const mark = join(site.dir, "connected")
+          const trainer = yield* startTrainer("Python", site, work, "--wait-for", mark)
           yield* trainer.says('"event": "received"')
           first.process.kill("SIGKILL")
           yield* first.ended
-          yield* site.startParent
+          const second = yield* site.startParent
+          yield* second.connected("site-1.job-1")
+          yield* second.connected("site-1.-client_api_trainer_a")
+          writeFileSync(mark, "")
           const trained = yield* trainer.ended
           assert.strictEqual(trained.code, 0, trained.out + trained.err)
           yield* check

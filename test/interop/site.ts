@@ -55,7 +55,12 @@ export interface Site {
   /** The folder of certificates, where the scheme asks for them. */
   readonly certs: string | undefined
   /** Starts the parent, again and again at the same port, and waits until it listens. */
-  readonly startParent: Effect.Effect<Peer, never, Scope.Scope>
+  readonly startParent: Effect.Effect<Parent, never, Scope.Scope>
+}
+
+export interface Parent extends Peer {
+  /** Ends when the parent has told that this child is connected. */
+  readonly connected: (child: string) => Effect.Effect<void>
 }
 
 const profileOf = (url: string, certs: string | undefined) => ({
@@ -87,7 +92,14 @@ export const makeSite = Effect.fnUntraced(function* (parent: Side, scheme: Schem
         ? peer("cp_ref.py", ["--scheme", scheme, "--port", `${port}`])
         : peer("secure_pair.py", ["--role", "cp", "--url", listen, "--certs", certs, ...identity])
   const ready = parent === "ours" ? "listens at" : certs === undefined ? "cp_ready" : "listening"
-  const site: Site = { url, dir, profile, certs, startParent: Effect.tap(start, ({ says }) => says(ready)) }
+  const startParent = Effect.gen(function* () {
+    const peer = yield* start
+    yield* peer.says(ready)
+    const connected = (child: string) =>
+      peer.says(parent === "ours" ? `${child} connected` : `"fqcn": "${child}"`)
+    return { ...peer, connected } satisfies Parent
+  })
+  const site: Site = { url, dir, profile, certs, startParent }
   return site
 })
 
