@@ -95,8 +95,7 @@ export const makeSite = Effect.fnUntraced(function* (parent: Side, scheme: Schem
   const startParent = Effect.gen(function* () {
     const peer = yield* start
     yield* peer.says(ready)
-    const connected = (child: string) =>
-      peer.says(parent === "ours" ? `${child} connected` : `"fqcn": "${child}"`)
+    const connected = (child: string) => peer.says(parent === "ours" ? `${child} connected` : `"fqcn": "${child}"`)
     return { ...peer, connected } satisfies Parent
   })
   const site: Site = { url, dir, profile, certs, startParent }
