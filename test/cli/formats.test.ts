@@ -140,7 +140,7 @@ describe("formats that don't fit are refused before anything is opened", () => {
   it.live.each([
     ["numpy", "keras_layer_weights", "--server-format keras_layer_weights with --exchange-format numpy"],
     ["keras_layer_weights", "raw", "give --server-format numpy"],
-    ["keras_layer_weights", "pytorch", "--server-format: keras_layer_weights can't be converted to pytorch"],
+    ["keras_layer_weights", "pytorch", "--server-format keras_layer_weights can't be converted to pytorch"],
     ["jax", "numpy", "--exchange-format"]
   ] as const)("%s at the trainer, %s at the service", ([exchange, server, told]) =>
     Effect.gen(function* () {

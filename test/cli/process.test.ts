@@ -151,7 +151,7 @@ describe("serve that fails", () => {
       const w = yield* workspace
       const served = yield* runToEnd(serveArgs(w, ["--attach-id", "a", "--attach-timeout", "300ms"]))
       assert.strictEqual(served.code, 1)
-      assert.match(served.stderr, /^fl-attach: [^\n]*attachTimeout[^\n]*\n$/)
+      assert.match(served.stderr, /^fl-attach: [^\n]*--attach-timeout[^\n]*\n$/)
       assertClean(w)
     })
   )
