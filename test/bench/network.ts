@@ -19,7 +19,7 @@ const warmUp = 2
 
 const certificates = (): string => {
   const folder = join(unpackPki(), "pki/site-1")
-  for (const key of ["client.key", "server.key"]) chmodSync(join(folder, key), 0o600)
+  chmodSync(join(folder, "client.key"), 0o600)
   return folder
 }
 
