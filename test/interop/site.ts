@@ -58,7 +58,7 @@ export interface Site {
   readonly startParent: Effect.Effect<Parent, never, Scope.Scope>
 }
 
-export interface Parent extends Peer {
+interface Parent extends Peer {
   /** Ends when the parent has told that this child is connected. */
   readonly connected: (child: string) => Effect.Effect<void>
 }

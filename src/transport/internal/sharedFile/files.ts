@@ -92,7 +92,7 @@ export const append = Effect.fnUntraced(function* (fd: number, path: string, giv
 })
 
 /** Reads at a position into memory and answers how many bytes came; 0 at the end. */
-export const read = (
+const read = (
   fd: number,
   path: string,
   into: Uint8Array,
