@@ -92,12 +92,7 @@ export const append = Effect.fnUntraced(function* (fd: number, path: string, giv
 })
 
 /** Reads at a position into memory and answers how many bytes came; 0 at the end. */
-const read = (
-  fd: number,
-  path: string,
-  into: Uint8Array,
-  position: number
-): Effect.Effect<number, TransportError> =>
+const read = (fd: number, path: string, into: Uint8Array, position: number): Effect.Effect<number, TransportError> =>
   call("read", path, (done) => NodeFs.read(fd, into, 0, into.byteLength, position, done))
 
 /** The same into several pieces of memory, one after the other. */
