@@ -29,28 +29,35 @@ interface Row {
   readonly certs?: string
 }
 
+const contenders = ["net", "ours", "python", "inline"] as const
+type Contender = (typeof contenders)[number]
+
+/** Python's arrays within the messages, as ours are; its default are references, which are fetched. */
+const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0" }
+
 interface Measured {
-  readonly net: number
-  readonly ours: number
-  readonly theirs: number | undefined
+  readonly medians: Readonly<Record<Contender, number>>
   readonly last: TrioRun
 }
 
 const measure = async ({ certs, name, size }: Row): Promise<Measured> => {
-  const times: Record<Side | "net", Array<number>> = { ours: [], python: [], net: [] }
+  const times: Record<Contender, Array<number>> = { net: [], ours: [], python: [], inline: [] }
   let last: TrioRun = { rounds: [], cpu: [], peaks: [] }
-  const sides: ReadonlyArray<Side> = python === undefined ? ["ours"] : ["ours", "python"]
   for (let turn = 0; turn < turns; turn++) {
-    times.net.push(...(await runNet(size.bytes, size.rounds, true)).slice(warmUp))
-    for (const side of sides) {
-      const run = await runTrio(side, size, certs)
-      if (side === "ours") last = run
-      times[side].push(...run.rounds.slice(warmUp))
-      console.error(`${name}, ${side}: ${show(median(run.rounds.slice(warmUp)))} ms`)
+    for (const contender of python === undefined ? contenders.slice(0, 2) : contenders) {
+      if (contender === "net") {
+        times.net.push(...(await runNet(size.bytes, size.rounds, true)).slice(warmUp))
+        continue
+      }
+      const side: Side = contender === "ours" ? "ours" : "python"
+      const run = await runTrio(side, size, certs, contender === "inline" ? inline : {})
+      if (contender === "ours") last = run
+      times[contender].push(...run.rounds.slice(warmUp))
+      console.error(`${name}, ${contender}: ${show(median(run.rounds.slice(warmUp)))} ms`)
     }
   }
-  const theirs = times.python.length === 0 ? undefined : median(times.python)
-  return { net: median(times.net), ours: median(times.ours), theirs, last }
+  const { inline: inlined, net, ours, python: fetched } = times
+  return { medians: { net: median(net), ours: median(ours), python: median(fetched), inline: median(inlined) }, last }
 }
 
 const perRound = ({ cpu, peaks, rounds }: TrioRun): ReadonlyArray<string> => [
@@ -69,12 +76,13 @@ export const networkBench = async (): Promise<Report> => {
   ]
   const cells: Array<ReadonlyArray<string>> = []
   for (const row of rows) {
-    const { last, net, ours, theirs } = await measure(row)
-    const speed = row.size === large ? show(512 / (ours / 1000)) : "-"
-    cells.push([row.name, show(net), show(ours), show(theirs), ratio(theirs, ours), speed, ...perRound(last)])
+    const { last, medians } = await measure(row)
+    const { inline: inlined, net, ours, python: fetched } = medians
+    const ratios = [ratio(fetched, ours), ratio(inlined, ours)]
+    cells.push([row.name, ...[net, ours, fetched, inlined].map(show), ...ratios, ...perRound(last)])
   }
-  const head = ["model", "forwarder", "ours", "Python trio", "Python trio / ours", "ours, MiB/s both ways"]
-  head.push("CPU seconds a round: parent / service / trainer", "peak MiB: the same")
+  const head = ["model", "forwarder", "ours", "Python trio", "the same, arrays inline", "Python trio / ours"]
+  head.push("inline / ours", "CPU seconds a round: parent / service / trainer", "peak MiB: the same")
   return {
     title: "A round through a client parent",
     text: `${table(head, cells)}\n\n${await crowdTable()}`

@@ -37,10 +37,15 @@ const startService = (
   return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine)
 }
 
-export const startTrainer = (side: Side, profile: string, addend: number): Running =>
+export const startTrainer = (
+  side: Side,
+  profile: string,
+  addend: number,
+  env: Readonly<Record<string, string>> = {}
+): Running =>
   side === "ours"
     ? startOurs("trainer.ts", [profile, String(addend)])
-    : start(python ?? "", [join(import.meta.dirname, "peers/echo_np.py"), profile])
+    : start(python ?? "", [join(import.meta.dirname, "peers/echo_np.py"), profile], undefined, env)
 
 /** Milliseconds of a round, as either service tells it. */
 export const duration = (event: Record<string, unknown>): number => {

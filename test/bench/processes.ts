@@ -19,10 +19,12 @@ export interface Running {
 export const start = (
   file: string,
   args: ReadonlyArray<string>,
-  onLine: (event: Record<string, unknown>) => void = () => {}
+  onLine: (event: Record<string, unknown>) => void = () => {},
+  env: Readonly<Record<string, string>> = {}
 ): Running => {
   const child = spawn(file, args, {
     cwd: root,
+    env: { ...process.env, ...env },
     // Standard input stays open: some peers serve until it closes.
     stdio: ["pipe", "pipe", "pipe", "ipc"]
   })

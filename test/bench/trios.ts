@@ -70,7 +70,8 @@ const startService = (
   url: string,
   certs: string | undefined,
   { arrays, bytes, rounds }: ModelSize,
-  onLine: (event: Record<string, unknown>) => void
+  onLine: (event: Record<string, unknown>) => void,
+  env: Readonly<Record<string, string>>
 ): Running => {
   const secured = certs === undefined ? [] : [certs]
   if (side === "ours") {
@@ -79,7 +80,7 @@ const startService = (
   const args = ["--connect-url", url, "--attach-id", "trainer_0", "--mib", String(bytes / 2 ** 20)]
   args.push("--arrays", String(arrays), "--rounds", String(rounds), "--add", "0", "--attach-timeout", "120")
   if (certs !== undefined) args.push("--connection-security", "mtls", "--startup", certs, "--secure")
-  return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine)
+  return start(python ?? "", [join(peers, "cj_ref.py"), ...args], onLine, env)
 }
 
 /** What a run took of the three processes, in this order: parent, service, trainer. */
@@ -97,7 +98,12 @@ const kill = ({ process }: Running): void => {
 }
 
 /** Runs all rounds of a model size between a service and a trainer that echoes, through a parent. */
-export const runTrio = (side: Side, size: ModelSize, certs?: string): Promise<TrioRun> =>
+export const runTrio = (
+  side: Side,
+  size: ModelSize,
+  certs: string | undefined,
+  env: Readonly<Record<string, string>> = {}
+): Promise<TrioRun> =>
   withFolder(async (folder) => {
     const parent = await startParent(side, certs)
     const profile = join(folder, "profile.json")
@@ -115,8 +121,8 @@ export const runTrio = (side: Side, size: ModelSize, certs?: string): Promise<Tr
       cpu = now.map((seconds, n) => seconds - (before[n] ?? 0))
       peaks = all.map((running) => memory(running, "VmHWM"))
     }
-    const service = startService(side, parent.url, certs, size, onLine)
-    all = [parent, service, startTrainer(side, profile, 0)]
+    const service = startService(side, parent.url, certs, size, onLine, env)
+    all = [parent, service, startTrainer(side, profile, 0, env)]
     try {
       // The trainer ends by a fault, or when it is told to.
       await Promise.race([service.ended, endedTooSoon(parent), all[2]?.ended.then(() => service.ended)])
