@@ -227,7 +227,9 @@ describe("a service's way through a parent", () => {
     Effect.gen(function* () {
       const waiting = (limit: string) =>
         Effect.flip(
-          Trainer.attach(TestTrainer.profile({ attachId: "b", connectUrl: url, jobWaitTimeout: limit as "1 second" }))
+          Effect.scoped(
+            Trainer.attach(TestTrainer.profile({ attachId: "b", connectUrl: url, jobWaitTimeout: limit as "1 second" }))
+          )
         )
       const alone = yield* moving(waiting("3 seconds"))
       assert.include(alone.message, "nobody listens at memory://site-1")
