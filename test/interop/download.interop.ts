@@ -2,11 +2,9 @@
  * Arrays as downloads, both ways: an unmodified Python trainer with its default settings, which sends every array so, at
  * our service; and our trainer at such a job.
  */
-import { mkdirSync } from "node:fs"
-import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { flAttach, folder, jsonLines, peer, python, runPython, writeProfile } from "./peers.ts"
+import { compare, flAttach, jsonLines, peer, prepareFiles, python, runPython } from "./peers.ts"
 
 /** 64 MiB in arrays of many dtypes, shapes and orders. */
 const makeModel = `
@@ -19,35 +17,7 @@ np.savez(sys.argv[1],
   fortran=np.asfortranarray(r.standard_normal((512, 1024))))
 `
 
-/** The written model must be what numpy makes of the same additions, bit for bit. */
-const compare = `
-import numpy as np, sys
-a, b = np.load(sys.argv[1]), np.load(sys.argv[2])
-rounds = int(sys.argv[3])
-assert sorted(a.files) == sorted(b.files), (a.files, b.files)
-for k in a.files:
-    want = a[k]
-    for _ in range(rounds):
-        want = np.asarray(want + np.asarray(1, dtype=want.dtype))
-    assert b[k].dtype == want.dtype, (k, b[k].dtype, want.dtype)
-    assert b[k].shape == want.shape, (k, b[k].shape, want.shape)
-    assert want.tobytes() == b[k].tobytes(), k
-print("same")
-`
-
-const prepare = Effect.gen(function* () {
-  const dir = yield* folder
-  const shared = join(dir, "shared")
-  mkdirSync(shared, { mode: 0o755 })
-  const [input, output, profile] = ["in.npz", "out.npz", "profile.json"].map((name) => join(dir, name)) as [
-    string,
-    string,
-    string
-  ]
-  yield* runPython(makeModel, input)
-  yield* writeProfile(profile, "trainer_a", shared)
-  return { shared, input, output, profile }
-})
+const prepare = prepareFiles(makeModel)
 
 /** Three rounds with an ordinary trainer process at `serve`. */
 const trainAtOurService = (env: Record<string, string>) =>

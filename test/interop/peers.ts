@@ -2,7 +2,7 @@
  * Starts the peers of an interop test, ours and Python's, as processes of their own.
  */
 import { type ChildProcess, spawn } from "node:child_process"
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -142,3 +142,31 @@ export const jsonLines = (text: string): ReadonlyArray<Record<string, unknown>> 
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
 export const readLines = (path: string) => Effect.sync(() => jsonLines(readFileSync(path, "utf8")))
+
+/** The written model must be what numpy makes of the same additions, bit for bit. */
+export const compare = `
+import numpy as np, sys
+a, b = np.load(sys.argv[1]), np.load(sys.argv[2])
+rounds = int(sys.argv[3])
+assert sorted(a.files) == sorted(b.files), (a.files, b.files)
+for k in a.files:
+    want = a[k]
+    for _ in range(rounds):
+        want = np.asarray(want + np.asarray(1, dtype=want.dtype))
+    assert b[k].dtype == want.dtype, (k, b[k].dtype, want.dtype)
+    assert b[k].shape == want.shape, (k, b[k].shape, want.shape)
+    assert want.tobytes() == b[k].tobytes(), k
+print("same")
+`
+
+/** A folder with a shared one in it, a model that a snippet of Python makes, and a trainer's profile. */
+export const prepareFiles = Effect.fnUntraced(function* (makeModel: string) {
+  const dir = yield* folder
+  const [shared, input, output, profile, events] = ["shared", "in.npz", "out.npz", "profile.json", "events.jsonl"].map(
+    (name) => join(dir, name)
+  ) as [string, string, string, string, string]
+  mkdirSync(shared, { mode: 0o755 })
+  yield* runPython(makeModel, input)
+  yield* writeProfile(profile, "trainer_a", shared)
+  return { shared, input, output, profile, events }
+})

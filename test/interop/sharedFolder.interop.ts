@@ -1,11 +1,9 @@
 /**
  * An unmodified Python trainer at our service, and our trainer at a Python job, over a shared folder.
  */
-import { mkdirSync } from "node:fs"
-import { join } from "node:path"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { flAttach, folder, jsonLines, peer, python, readLines, runPython, writeProfile } from "./peers.ts"
+import { compare, flAttach, jsonLines, peer, prepareFiles, python, readLines, runPython } from "./peers.ts"
 
 const inline = { NVFLARE_NP_DOWNLOAD_CHUNK_SIZE: "0" }
 
@@ -20,33 +18,7 @@ np.savez(sys.argv[1],
   fortran=np.asfortranarray(r.standard_normal((3, 4))))
 `
 
-/** The written model must be what numpy makes of the same additions, bit for bit. */
-const compare = `
-import numpy as np, sys
-a, b = np.load(sys.argv[1]), np.load(sys.argv[2])
-rounds = int(sys.argv[3])
-assert sorted(a.files) == sorted(b.files), (a.files, b.files)
-for k in a.files:
-    want = a[k]
-    for _ in range(rounds):
-        want = np.asarray(want + np.asarray(1, dtype=want.dtype))
-    assert b[k].dtype == want.dtype, (k, b[k].dtype, want.dtype)
-    assert b[k].shape == want.shape, (k, b[k].shape, want.shape)
-    assert want.tobytes() == b[k].tobytes(), k
-print("same")
-`
-
-const prepare = Effect.gen(function* () {
-  const dir = yield* folder
-  const shared = join(dir, "shared")
-  mkdirSync(shared, { mode: 0o755 })
-  const [input, output, profile, events] = ["in.npz", "out.npz", "profile.json", "events.jsonl"].map((name) =>
-    join(dir, name)
-  ) as [string, string, string, string]
-  yield* runPython(makeModel, input)
-  yield* writeProfile(profile, "trainer_a", shared)
-  return { dir, shared, input, output, profile, events }
-})
+const prepare = prepareFiles(makeModel)
 
 const serve = ({ events, input, output, shared }: Effect.Success<typeof prepare>, ...more: ReadonlyArray<string>) =>
   flAttach(
