@@ -42,6 +42,17 @@ const makeSplitter = (peer: string, role: "active" | "passive") => {
   return { split, releaseOf: (frame: Uint8Array) => reader.releaseOf(frame) }
 }
 
+/**
+ * Frees the memory of what was read, once none of the frames lies in it. Node has fresh memory for each read, 64 KiB at
+ * most, and V8 would collect all garbage after some hundreds of them: a third of the time of a large model.
+ */
+const freeUnlessUsed = ({ buffer, byteLength }: Uint8Array, frames: ReadonlyArray<Uint8Array>): void => {
+  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength
+  if (isWhole && frames.every((frame) => frame.buffer !== buffer)) {
+    buffer.transfer(0)
+  }
+}
+
 const nothingSaid = (peer: string, role: "active" | "passive", isTls: boolean): TransportError => {
   const hint = isTls
     ? "it may refuse this side's certificate"
@@ -98,6 +109,7 @@ export const make = Effect.fnUntraced(function* (
     }
     const frames = split(chunk)
     if (Result.isSuccess(frames)) {
+      freeUnlessUsed(chunk, frames.success)
       link.deliver(frames.success)
     } else {
       link.end(frames.failure)
