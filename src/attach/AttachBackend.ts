@@ -12,7 +12,7 @@
 import { type Config, Context, Effect, Layer, PubSub, type Scope, Stream, SubscriptionRef } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { Cell } from "../cell/Cell.ts"
-import type { TransferProgress } from "../cell/DownloadService.ts"
+import type { TransferProgress } from "../cell/TransferProgress.ts"
 import { trainerName } from "../clientapi/TrainerName.ts"
 import type { AnalyticsRecord } from "../model/Analytics.ts"
 import type { Shareable } from "../model/Shareable.ts"

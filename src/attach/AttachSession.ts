@@ -43,6 +43,8 @@ export class AttachSession {
   /** Its end has been told: another session may follow. */
   readonly told: Deferred.Deferred<void> = Deferred.makeUnsafe()
   accepted = false
+  /** The bytes of arrays that the trainer takes inside one message. */
+  inlineBytes = 0
   /** When the trainer was last heard, in monotonic nanoseconds. */
   heardAt = 0n
   private seq = 0

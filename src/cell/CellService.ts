@@ -59,8 +59,13 @@ export interface CellService {
   readonly offer: DownloadService["offer"]
   /** Fails the downloads that run from a source, for `reason`, and so the messages that refer to them. */
   readonly cancelDownloads: DownloadService["cancel"]
-  /** The progress of all downloads, to this cell and from it, from now on. A slow reader misses some. */
+  /**
+   * The progress of all downloads, and of requests of more than one chunk, to this cell and from it, from now on. A slow
+   * reader misses some.
+   */
   readonly transfers: DownloadService["transfers"]
+  /** The bytes of arrays that this cell takes inside one message: to be told to those that send it arrays. */
+  readonly maxInlineBytes: number
   /** Adds a rule to the cell's guard until the Scope closes. */
   readonly guard: (rule: GuardRule) => Effect.Effect<void, never, Scope.Scope>
   /** Whether a direct connection to `peer` is up: the present value first, then each change. */

@@ -9,16 +9,17 @@
  *
  * @since 0.1.0
  */
-import { type Context, Effect, Metric, PubSub, type Scope, Stream } from "effect"
+import { Effect, type Scope } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellError } from "./CellError.ts"
 import type { Handler } from "./CellTypes.ts"
-import type { DownloadService, DownloadSettings, Offer, TransferProgress } from "./DownloadTypes.ts"
+import type { DownloadService, DownloadSettings, Offer } from "./DownloadTypes.ts"
 import { type Asking, makeReceiver } from "./internal/downloadReceiver.ts"
 import { resolveSettings } from "./internal/downloadSettings.ts"
 import { makeSource } from "./internal/downloadSource.ts"
 import { downloadAddress, sourceFailureAddress } from "./internal/downloadWire.ts"
 import type { Resolve } from "./internal/payloads.ts"
+import type { Transfers } from "./TransferProgress.ts"
 
 export type * from "./DownloadTypes.ts"
 
@@ -30,24 +31,10 @@ export type * from "./DownloadTypes.ts"
  */
 export interface DownloadHost extends Asking {
   readonly handle: (address: typeof downloadAddress, handler: Handler) => Effect.Effect<void, never, Scope.Scope>
-}
-
-/**
- * Bytes of arrays that were fetched from this program's cells (`direction` `send`) or by them (`receive`), counted when
- * a transfer is over, by its `state`: `completed`, `failed` or `aborted`.
- *
- * @category metrics
- * @since 0.1.0
- */
-export const transferBytes = Metric.counter("fl_attach_transfer_bytes", {
-  description: "Bytes of arrays in transfers that are over, by direction and state",
-  incremental: true
-})
-
-const counted = ({ bytes, direction, state }: TransferProgress, context: Context.Context<never>): void => {
-  if (state !== "active" && bytes > 0) {
-    Metric.withAttributes(transferBytes, { direction, state }).updateUnsafe(bytes, context)
-  }
+  /** Where it is told how far downloads have come. */
+  readonly transfers: Transfers
+  /** The largest message that the cell takes, in bytes; 0 or less: no limit. */
+  readonly maxBlobSize: number
 }
 
 /** An offer is a span as long as its Scope, with the verdict on it. */
@@ -70,8 +57,11 @@ const traced = (make: DownloadService["offer"]): DownloadService["offer"] =>
     return made
   })
 
-/** Progress that a slow reader of the stream may leave unread. */
-const maxUnread = 256
+/** A message has more than its arrays. */
+const roomBeside = 1024 * 1024
+
+const inlineLimit = (wanted: number, maxBlobSize: number): number =>
+  maxBlobSize > 0 ? Math.max(0, Math.min(wanted, maxBlobSize - roomBeside)) : wanted
 
 /**
  * Makes the downloads of a cell, and serves their addresses until the Scope closes. `resolve` is to be given to what
@@ -86,14 +76,8 @@ export const make = Effect.fnUntraced(function* (
   given: Partial<DownloadSettings>
 ): Effect.fn.Return<{ readonly downloads: DownloadService; readonly resolve: Resolve }, CellError, Scope.Scope> {
   const settings = yield* resolveSettings(given)
-  const progress = yield* PubSub.sliding<TransferProgress>(maxUnread)
-  const context = yield* Effect.context<never>()
-  const publish = (event: TransferProgress) => {
-    counted(event, context)
-    PubSub.publishUnsafe(progress, event)
-  }
-  const transfers = Stream.fromPubSub(progress)
-  const source = yield* makeSource({ fqcn: host.fqcn, settings, random, publish, transfers })
+  const { events, publish } = host.transfers
+  const source = yield* makeSource({ fqcn: host.fqcn, settings, random, publish, transfers: events })
   const receiver = yield* makeReceiver(host, settings, publish)
   yield* host.handle(downloadAddress, source.handle)
   yield* host.handle(sourceFailureAddress, receiver.sourceFailure)
@@ -101,7 +85,8 @@ export const make = Effect.fnUntraced(function* (
     downloads: {
       offer: traced(source.offer),
       cancel: receiver.cancel,
-      transfers,
+      transfers: events,
+      maxInlineBytes: inlineLimit(settings.maxInlineBytes, host.maxBlobSize),
       inUse: () => ({ offered: source.size(), fetched: receiver.size() })
     },
     resolve: receiver.resolve

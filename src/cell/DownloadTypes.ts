@@ -7,10 +7,11 @@
  */
 import type { Duration, Effect, Scope, Stream } from "effect"
 import type { ReferenceSink } from "../fobs/Codec.ts"
+import type { TransferProgress } from "./TransferProgress.ts"
 
 /**
  * How arrays are offered and fetched. Bytes where no unit is said; the defaults are the reference's, but for
- * `threshold`, `sourceGrace` and the last two, which it has not.
+ * `threshold`, `maxInlineBytes`, `sourceGrace` and the last two, which it has not.
  *
  * @category models
  * @since 0.1.0
@@ -20,6 +21,12 @@ export interface DownloadSettings {
   readonly chunkSize: number
   /** Arrays with fewer bytes travel inside their message. Default 64 KiB; 0 offers every array, as the reference does. */
   readonly threshold: number
+  /**
+   * To a receiver that says that it takes them, larger arrays travel inside their message as well, up to so many bytes
+   * together; and this cell says that it takes so many, if `maxBlobSize` allows. That is about twice as fast as to
+   * offer them. Default 1 GiB; 0: never.
+   */
+  readonly maxInlineBytes: number
   /** An offer that nobody asks anything of for so long ends. Default 600 seconds. */
   readonly idleTimeout: Duration.Input
   /** A receiver that has asked for nothing so long after the offer is given up. Default: no limit of its own. */
@@ -50,6 +57,8 @@ export interface OfferOptions
   > {
   /** The cells that are to fetch everything. Others are served too, but count for nothing. */
   readonly receivers: ReadonlyArray<string>
+  /** The bytes of arrays that the receivers take inside the message itself, by their own word. Default 0. */
+  readonly inlineBytes?: number
 }
 
 /**
@@ -69,25 +78,6 @@ export interface TransferOutcome {
     readonly refId: string
     readonly receivers: ReadonlyMap<string, "success" | "failed">
   }>
-}
-
-/**
- * How far one download has come, counted in bytes of array data.
- *
- * @category models
- * @since 0.1.0
- */
-export interface TransferProgress {
-  readonly direction: "send" | "receive"
-  /** The cell at the other end. */
-  readonly peer: string
-  readonly refId: string
-  readonly bytes: number
-  /** `undefined` where only the source knows. */
-  readonly totalBytes: number | undefined
-  /** Arrays. */
-  readonly items: number
-  readonly state: "active" | "completed" | "failed" | "aborted"
 }
 
 /**
@@ -127,6 +117,8 @@ export interface DownloadService {
   readonly cancel: (source: string, reason: string) => Effect.Effect<void>
   /** The progress of all downloads, both ways, from now on. A slow reader misses some. */
   readonly transfers: Stream.Stream<TransferProgress>
+  /** The bytes of arrays that this cell takes inside one message. */
+  readonly maxInlineBytes: number
   /** How many downloads others may make of this cell, and how many it makes, now. */
   readonly inUse: () => { readonly offered: number; readonly fetched: number }
 }

@@ -18,6 +18,7 @@ import {
   verify
 } from "node:crypto"
 import { Context, Effect, Layer, Result } from "effect"
+import * as OwnedBytes from "../platform/OwnedBytes.ts"
 import { byteLength, concat } from "./CellMessage.ts"
 import { CipherError } from "./CipherError.ts"
 
@@ -151,7 +152,9 @@ const encrypt = (content: ContentKey, nonce: Uint8Array, clear: ReadonlyArray<Ui
   cipher.setAAD(associatedData(content.wrapped))
   let at = signatureAt
   for (const piece of clear) {
-    signed.set(cipher.update(piece), at)
+    const part = cipher.update(piece)
+    signed.set(part, at)
+    OwnedBytes.free(part)
     at += piece.byteLength
   }
   cipher.final()
@@ -160,7 +163,8 @@ const encrypt = (content: ContentKey, nonce: Uint8Array, clear: ReadonlyArray<Ui
 }
 
 /**
- * Decrypts what lies in an envelope whose signature is known to be good. Fails with stage `gcm`.
+ * Decrypts what lies in an envelope whose signature is known to be good. The memory of what it answers is the caller's.
+ * Fails with stage `gcm`.
  *
  * @category combinators
  * @since 0.1.0

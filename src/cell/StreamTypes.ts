@@ -84,6 +84,8 @@ export interface StreamOptions {
   readonly size?: number
   /** Told each time the transport has taken a frame. */
   readonly onProgress?: () => void
+  /** Told how many bytes the receiver has consumed, each time it says that there are more. */
+  readonly onConsumed?: (bytes: number) => void
   /** Told when the receiver, or a cell on the way, reports the stream's failure, up to 300 s after its end. */
   readonly onPeerError?: (error: CellError) => void
 }

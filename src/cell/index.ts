@@ -33,8 +33,7 @@ export type {
   DownloadSettings,
   Offer,
   OfferOptions,
-  TransferOutcome,
-  TransferProgress
+  TransferOutcome
 } from "./DownloadService.ts"
-export { transferBytes } from "./DownloadService.ts"
 export * as MessageCipher from "./MessageCipher.ts"
+export { type TransferProgress, transferBytes } from "./TransferProgress.ts"

@@ -182,6 +182,21 @@ export const body = (fields: { readonly [key: string]: unknown }): ReadonlyMap<s
 export const bodyOf = (payload: unknown): ReadonlyMap<unknown, unknown> | undefined =>
   payload instanceof Map ? payload : undefined
 
+const InlineBytes = Schema.Struct({
+  max_inline_bytes: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+})
+
+/**
+ * The bytes of arrays that the sender of a SESSION_OPEN, or of the answer to it, takes inside one message: 0 for peers
+ * that don't say so, as those of NVFlare. NVFlare takes no notice of `max_inline_bytes`. Source: docs/protocol.md,
+ * "Arrays inside messages".
+ *
+ * @category combinators
+ * @since 0.1.0
+ */
+export const inlineBytes = (payload: unknown): number =>
+  Option.match(read(InlineBytes)(payload), { onNone: () => 0, onSome: (body) => body.max_inline_bytes })
+
 /**
  * Reads a body by a Schema; `None` where it doesn't fit. Keys that are no text are passed over.
  *

@@ -7,7 +7,7 @@
  * @since 0.1.0
  */
 import { Context, Deferred, type Duration, Effect, Exit, Latch, Option, Queue, Result, Stream } from "effect"
-import type { TransferProgress } from "../cell/DownloadService.ts"
+import type { TransferProgress } from "../cell/TransferProgress.ts"
 import * as ClientApi from "../clientapi/ClientApi.ts"
 import * as Analytics from "../model/Analytics.ts"
 import type { FLModel } from "../model/FLModel.ts"

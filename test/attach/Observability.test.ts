@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Logger, Metric, References, Result, Tracer } from "effect"
 import * as AttachMetrics from "../../src/attach/AttachMetrics.ts"
-import { transferBytes } from "../../src/cell/DownloadService.ts"
+import { transferBytes } from "../../src/cell/TransferProgress.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { FLModel } from "../../src/model/FLModel.ts"
@@ -22,7 +22,8 @@ const observed = <A, E, R>(
   test: (seen: {
     readonly lines: ReadonlyArray<Line>
     readonly spans: ReadonlyArray<Tracer.Span>
-  }) => Effect.Effect<A, E, R>
+  }) => Effect.Effect<A, E, R>,
+  place: support.PlaceOptions = {}
 ) => {
   const lines: Array<Line> = []
   const spans: Array<Tracer.Span> = []
@@ -38,7 +39,7 @@ const observed = <A, E, R>(
     }
   })
   return Effect.suspend(() => test({ lines, spans })).pipe(
-    Effect.provide(layer()),
+    Effect.provide(layer(place)),
     Effect.provide(Layer.mergeAll(Logger.layer([logger]))),
     Effect.withTracer(tracer),
     Effect.provideService(Metric.MetricRegistry, new Map())
@@ -183,31 +184,37 @@ describe("what can be seen of a backend", () => {
   )
 
   it.effect("transfers are spans, with their verdict, and their bytes are counted at both ends", () =>
-    observed(({ spans }) =>
-      Effect.gen(function* () {
-        const { backend } = yield* openBackend()
-        yield* TestTrainer.start({ attachId: "a" }, (model) => Effect.succeed(model))
-        yield* support.untilState(backend, "Ready")
-        const params = [["w", NdArray.fromTyped(new Float32Array(50_000))]] as const
-        const data = Result.getOrThrow(ModelExchange.toShareable(new FLModel({ params })))
-        yield* backend.execute({ name: "train", data })
-        // The trainer's offer ends when the result's settlement has been answered.
-        yield* pass("1 second")
-        for (const direction of ["send", "receive"]) {
-          // The task and the result, both between cells of this program.
-          assert.strictEqual(yield* counted(transferBytes, { direction, state: "completed" }), 400_000)
-        }
-        const named = (name: string) => spans.filter((span) => span.name === name)
-        const offers = named("DownloadService.offer")
-        assert.deepStrictEqual(
-          offers.map(({ attributes, status }) => [attributes.get("receivers"), attributes.get("status"), status._tag]),
-          [support.trainerFqcn, support.cjFqcn].map((receiver) => [receiver, "completed", "Ended"])
-        )
-        assert.deepStrictEqual(
-          named("DownloadService.fetch").map(({ attributes }) => [attributes.get("source"), attributes.get("bytes")]),
-          [support.cjFqcn, support.trainerFqcn].map((source) => [source, 200_000])
-        )
-      })
+    observed(
+      ({ spans }) =>
+        Effect.gen(function* () {
+          const { backend } = yield* openBackend()
+          yield* TestTrainer.start({ attachId: "a" }, (model) => Effect.succeed(model))
+          yield* support.untilState(backend, "Ready")
+          const params = [["w", NdArray.fromTyped(new Float32Array(50_000))]] as const
+          const data = Result.getOrThrow(ModelExchange.toShareable(new FLModel({ params })))
+          yield* backend.execute({ name: "train", data })
+          // The trainer's offer ends when the result's settlement has been answered.
+          yield* pass("1 second")
+          for (const direction of ["send", "receive"]) {
+            // The task and the result, both between cells of this program.
+            assert.strictEqual(yield* counted(transferBytes, { direction, state: "completed" }), 400_000)
+          }
+          const named = (name: string) => spans.filter((span) => span.name === name)
+          const offers = named("DownloadService.offer")
+          assert.deepStrictEqual(
+            offers.map(({ attributes, status }) => [
+              attributes.get("receivers"),
+              attributes.get("status"),
+              status._tag
+            ]),
+            [support.trainerFqcn, support.cjFqcn].map((receiver) => [receiver, "completed", "Ended"])
+          )
+          assert.deepStrictEqual(
+            named("DownloadService.fetch").map(({ attributes }) => [attributes.get("source"), attributes.get("bytes")]),
+            [support.cjFqcn, support.trainerFqcn].map((source) => [source, 200_000])
+          )
+        }),
+      support.asReference
     )
   )
 })

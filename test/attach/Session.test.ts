@@ -29,7 +29,8 @@ describe("opening a session", () => {
           "heartbeat_timeout",
           "task_exchange",
           "memory_gc_rounds",
-          "cuda_empty_cache"
+          "cuda_empty_cache",
+          "max_inline_bytes"
         ]
       )
       assert.strictEqual(body.get("rank"), "0")

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { layer } from "./support.ts"
+import { asReference, layer } from "./support.ts"
 import { type ReplayOptions, replay } from "./transcripts.ts"
 
 interface Case {
@@ -59,7 +59,7 @@ describe("recorded exchanges, with our backend in the CJ's place", () => {
     it.effect(`15 ${name}${otherwise === undefined ? "" : `; ${otherwise}`}`, () =>
       Effect.gen(function* () {
         assert.deepStrictEqual(yield* replay(name, options), ends)
-      }).pipe(Effect.provide(layer()))
+      }).pipe(Effect.provide(layer(asReference)))
     )
   }
 })

@@ -1,8 +1,8 @@
 /** Tasks and results whose arrays are fetched; docs/wire/attach.md, section 6.3. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Stream } from "effect"
-import type { TransferProgress } from "../../src/cell/DownloadService.ts"
 import { downloadAddress } from "../../src/cell/internal/downloadWire.ts"
+import type { TransferProgress } from "../../src/cell/TransferProgress.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { DownloadRef } from "../../src/fobs/Values.ts"

@@ -6,6 +6,7 @@ import type { AttachOptions } from "../../src/attach/AttachConfig.ts"
 import type { AttachError, AttachErrorReason } from "../../src/attach/AttachError.ts"
 import * as AttachRoute from "../../src/attach/AttachRoute.ts"
 import * as Cell from "../../src/cell/Cell.ts"
+import type { DownloadSettings } from "../../src/cell/DownloadService.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import type { Codec } from "../../src/fobs/Fobs.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
@@ -31,10 +32,10 @@ const layerRoute = (direct: boolean) =>
   ).pipe(Layer.provide(AttachRoute.layerListener(url)))
 
 /** Everything below a backend; its release moves the TestClock. */
-const layerJob = ({ direct = true, ...network }: PlaceOptions) =>
+const layerJob = ({ direct = true, downloads = {}, ...network }: PlaceOptions) =>
   TestService.movingClock(
     layerRoute(direct).pipe(
-      Layer.provideMerge(Cell.layer({ fqcn: cjFqcn })),
+      Layer.provideMerge(Cell.layer({ fqcn: cjFqcn, downloads })),
       Layer.provideMerge(MemoryNetwork.layer(network))
     )
   )
@@ -91,7 +92,12 @@ export const closeBackends = Effect.flatMap(Homes, ({ backends }) => Scope.close
 export interface PlaceOptions extends MemoryNetwork.NetworkOptions {
   /** Whether the job's cell sees the trainers' connections; not so behind a client parent. Default true. */
   readonly direct?: boolean
+  /** Of the job's cell. */
+  readonly downloads?: Partial<DownloadSettings>
 }
+
+/** A job that says no more to its trainers than NVFlare's: their arrays are fetched. */
+export const asReference: PlaceOptions = { downloads: { maxInlineBytes: 0 } }
 
 /** The place with room for backends and scripted trainers. */
 export const layer = (options: PlaceOptions = {}) => Layer.provideMerge(layerHomes, layerJob(options))

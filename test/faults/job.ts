@@ -52,7 +52,7 @@ const planOf = (chance: Chance) => {
 
 class Job extends Context.Service<Job, AttachBackend.AttachBackend["Service"]>()("test/faults/Job") {}
 
-const layerService = (url: string, job: string) =>
+const layerService = (url: string, job: string, maxInlineBytes: number) =>
   Layer.effect(
     Job,
     AttachBackend.make({
@@ -63,7 +63,7 @@ const layerService = (url: string, job: string) =>
     })
   ).pipe(
     Layer.provide(AttachRoute.layerClientParent({ url, connectTimeout: "90 seconds" })),
-    Layer.provide(Cell.layer({ fqcn: `site-1.${job}` }))
+    Layer.provide(Cell.layer({ fqcn: `site-1.${job}`, downloads: { maxInlineBytes } }))
   )
 
 const weights = (value: number) => NdArray.fromTyped(new Float32Array(elements).fill(value))
@@ -103,7 +103,7 @@ const play = Effect.fnUntraced(function* (seed: number) {
           if (event._tag === "ResultReceived") counted.push(event.round)
         })
     })
-  }).pipe(Effect.provide(layerService(above.through(url), "job-1"), { local: true }))
+  }).pipe(Effect.provide(layerService(above.through(url), "job-1", seed % 2 === 0 ? 0 : 2 ** 30), { local: true }))
   const served = yield* Effect.exit(serving)
   const ended = yield* Effect.exit(Fiber.join(trainer))
   const last = Exit.isSuccess(served) ? served.value.arrays.get("w") : undefined

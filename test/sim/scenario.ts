@@ -44,6 +44,8 @@ export interface Scenario {
   readonly closeAt: number | undefined
   /** Whether a client parent stands between the service and its trainers, instead of a listener of the service's own. */
   readonly isBehindParent: boolean
+  /** Whether large arrays are fetched, instead of coming inside their message. */
+  readonly isFetched: boolean
 }
 
 /** A small generator of its own: one seed, one scenario, on every machine. */
@@ -105,6 +107,7 @@ export const scenarioOf = (seed: number): Scenario => {
     })),
     serviceRestart: chance(0.15) ? { at: int(500, horizon), isKill: chance(0.5) } : undefined,
     closeAt: chance(0.15) ? int(0, horizon) : undefined,
-    isBehindParent: chance(0.35)
+    isBehindParent: chance(0.35),
+    isFetched: chance(0.5)
   }
 }

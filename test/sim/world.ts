@@ -210,7 +210,8 @@ const play = Effect.fnUntraced(function* (scenario: Scenario) {
     const scope = yield* Scope.make()
     const inside = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
       Effect.orDie(Scope.provide(Effect.provide(effect, services), scope))
-    const { cell, held } = makeCounted(yield* inside(Cell.make({ fqcn: "site-1.job-1" })))
+    const arrays = scenario.isFetched ? { downloads: { maxInlineBytes: 0 } } : { streaming: { chunkSize: 64 * 1024 } }
+    const { cell, held } = makeCounted(yield* inside(Cell.make({ fqcn: "site-1.job-1", ...arrays })))
     if (scenario.isBehindParent) yield* inside(cell.connect(parentUrl))
     else for (const plan of scenario.trainers) yield* inside(cell.listen(urlOf(plan)))
     const route = AttachRoute.AttachRoute.of({

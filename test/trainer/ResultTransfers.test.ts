@@ -1,8 +1,8 @@
 /** Results whose arrays the CJ fetches; docs/wire/attach.md, section 7.5. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Option, Stream } from "effect"
-import type { TransferProgress } from "../../src/cell/DownloadService.ts"
 import { downloadAddress } from "../../src/cell/internal/downloadWire.ts"
+import type { TransferProgress } from "../../src/cell/TransferProgress.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import type { Codec } from "../../src/fobs/Fobs.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"

@@ -9,7 +9,7 @@ import type { AttachSession, SessionContext } from "../AttachSession.ts"
 import { isUp, pause, replacement } from "./connection.ts"
 
 const sessionOpen = (context: SessionContext, session: AttachSession) => {
-  const { config, trainer } = context
+  const { cell, config, trainer } = context
   return ClientApi.body({
     session_id: session.id,
     attach_id: trainer.attachId,
@@ -31,7 +31,8 @@ const sessionOpen = (context: SessionContext, session: AttachSession) => {
       launch_once: true
     }),
     memory_gc_rounds: config.memoryGcRounds,
-    cuda_empty_cache: config.cudaEmptyCache
+    cuda_empty_cache: config.cudaEmptyCache,
+    max_inline_bytes: cell.maxInlineBytes > 0 ? cell.maxInlineBytes : undefined
   })
 }
 
@@ -57,7 +58,7 @@ const offer = ({ cell, config, secure, trainer }: SessionContext, body: Readonly
 
 /** What an answer to SESSION_OPEN means. `Waiting`: none that counts, offer again. */
 type Verdict =
-  | { readonly _tag: "Accepted" }
+  | { readonly _tag: "Accepted"; readonly inlineBytes: number }
   | { readonly _tag: "Refused"; readonly reason: string }
   | { readonly _tag: "Waiting"; readonly reason: string }
 
@@ -90,7 +91,7 @@ const judge = (
   // Python compares by number: true and 1.0 are 1.
   const version = ClientApi.bodyOf(payload)?.get("protocol_version") ?? ClientApi.protocolVersion
   return version === ClientApi.protocolVersion || version === true
-    ? { _tag: "Accepted" }
+    ? { _tag: "Accepted", inlineBytes: ClientApi.inlineBytes(payload) }
     : refused(`it speaks protocol version ${String(version)}, not ${ClientApi.protocolVersion}`)
 }
 
@@ -120,13 +121,13 @@ export const open = Effect.fn("AttachSession.open")(function* (context: SessionC
       const reply = yield* Effect.raceFirst(Effect.asSome(offer(context, body)), replaced)
       if (Option.isNone(reply)) continue
       const verdict = judge(context, session, reply.value)
-      if (verdict._tag === "Accepted") return
+      if (verdict._tag === "Accepted") return verdict.inlineBytes
       if (verdict._tag === "Refused") return yield* rejected(context, verdict.reason)
       last = verdict.reason
       yield* pause(context, controlRetry, wasUp)
     }
   })
-  yield* attachTimeout === undefined
+  session.inlineBytes = yield* attachTimeout === undefined
     ? accepted
     : Effect.timeoutOrElse(accepted, {
         duration: attachTimeout,

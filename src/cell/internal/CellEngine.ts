@@ -11,6 +11,7 @@ import type { CellService } from "../CellService.ts"
 import type { Address, CellReply, Headers, RequestOptions } from "../CellTypes.ts"
 import * as CoreCell from "../CoreCell.ts"
 import * as DownloadService from "../DownloadService.ts"
+import * as TransferProgress from "../TransferProgress.ts"
 import { misconfigured, unreachable } from "./errors.ts"
 import { makeOwed } from "./Owed.ts"
 import { makePayloads, type Payloads, type Resolve } from "./payloads.ts"
@@ -96,7 +97,8 @@ export const makeEngine = Effect.fnUntraced(function* (
   if (options.credentials !== undefined) {
     hooks.protection = yield* makeProtection(core, random, options.credentials, options.protection ?? {})
   }
-  const streamed = yield* makeStreamedRequests(core, streams, payloads, random, owed)
+  const transfers = yield* TransferProgress.make
+  const streamed = yield* makeStreamedRequests(core, streams, payloads, random, owed, transfers)
 
   const isPlain = (address: Address, mode: RequestOptions["mode"]) =>
     mode === undefined ? plainChannels.has(address.channel) : mode === "plain"
@@ -166,7 +168,16 @@ export const makeEngine = Effect.fnUntraced(function* (
     Effect.andThen(core.handle(address, handler, given.origin), streamed.handle(address, handler, given.origin))
 
   const { downloads, resolve } = yield* DownloadService.make(
-    { fqcn, ask, send, handle, connected: core.connected, background: core.background },
+    {
+      fqcn,
+      ask,
+      send,
+      handle,
+      transfers,
+      maxBlobSize: streams.settings.maxBlobSize,
+      connected: core.connected,
+      background: core.background
+    },
     random,
     options.downloads ?? {}
   )
@@ -181,6 +192,7 @@ export const makeEngine = Effect.fnUntraced(function* (
       offer: downloads.offer,
       cancelDownloads: downloads.cancel,
       transfers: downloads.transfers,
+      maxInlineBytes: downloads.maxInlineBytes,
       guard: core.guard,
       connected: core.connected,
       flush: owed.flush,

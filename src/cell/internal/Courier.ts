@@ -187,7 +187,9 @@ export const makeCourier = (options: CourierOptions): Courier => {
         ? Effect.never
         : Effect.andThen(
             Deferred.await(peer.gone),
-            Effect.fail(unreachable(target, `the connection to ${peer.name} ended before ${target} had answered`))
+            Effect.suspend(() =>
+              Effect.fail(unreachable(target, `the connection to ${peer.name} ended before ${target} had answered`))
+            )
           )
     })
 

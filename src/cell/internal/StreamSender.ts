@@ -307,6 +307,7 @@ export const makeSender = Effect.fnUntraced(function* (
     if (offset > stream.acked) {
       stream.acked = offset
       stream.lastProgress = now()
+      stream.options.onConsumed?.(offset)
     }
     if (stream.options.reliable === true) {
       const highest = CellMessage.int(headers, streamHeader.sequence)

@@ -79,7 +79,7 @@ const tooLarge = (origin: string, size: number, limit: number): CellError =>
 export const readBlob = Effect.fnUntraced(function* (
   incoming: IncomingStream,
   maxBlobSize: number,
-  onChunk?: () => void
+  onChunk?: (length: number) => void
 ): Effect.fn.Return<Uint8Array | undefined, CellError> {
   const { origin, size } = incoming
   const limit = maxBlobSize > 0 ? maxBlobSize : Number.MAX_SAFE_INTEGER
@@ -92,8 +92,8 @@ export const readBlob = Effect.fnUntraced(function* (
     if (chunk === undefined) {
       break
     }
-    onChunk?.()
     const length = buffer.length() + chunk.byteLength
+    onChunk?.(length)
     if (size > 0 && length > size) {
       const message = `Buffer overrun: the stream has more than the ${size} bytes it declared`
       return yield* Effect.fail(streamFailed(origin, message))

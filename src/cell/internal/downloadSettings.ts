@@ -7,6 +7,7 @@ import { misconfigured } from "./errors.ts"
 export interface Settings {
   readonly chunkSize: number
   readonly threshold: number
+  readonly maxInlineBytes: number
   readonly idleTimeout: number
   readonly receiverAcquireTimeout: number | undefined
   readonly receiverIdleTimeout: number | undefined
@@ -31,6 +32,7 @@ export const resolveSettings = Effect.fnUntraced(function* (
   const settings: Settings = {
     chunkSize: given.chunkSize ?? 2 * kibi * kibi,
     threshold: given.threshold ?? 64 * kibi,
+    maxInlineBytes: given.maxInlineBytes ?? gibi,
     idleTimeout: optionalMillis(given.idleTimeout) ?? 600_000,
     receiverAcquireTimeout: optionalMillis(given.receiverAcquireTimeout),
     receiverIdleTimeout: optionalMillis(given.receiverIdleTimeout),

@@ -1,7 +1,8 @@
 import { Clock, Deferred, Duration, Effect, type Scope, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellReply, Handler } from "../CellTypes.ts"
-import type { Offer, OfferOptions, TransferOutcome, TransferProgress } from "../DownloadTypes.ts"
+import type { Offer, OfferOptions, TransferOutcome } from "../DownloadTypes.ts"
+import type { TransferProgress } from "../TransferProgress.ts"
 import { chunkAt, type Dot, offerable } from "./downloadItems.ts"
 import { optionalMillis, type Settings } from "./downloadSettings.ts"
 import { judge, makeRef, type Ref, type Transaction } from "./downloadTransaction.ts"
@@ -278,6 +279,7 @@ export const makeSource = Effect.fnUntraced(function* (
     const scope = yield* Effect.scope
     const ids: Record<Dot, string> = { 3: yield* random.uuidV4(), 6: yield* random.uuidV4() }
     const threshold = given.threshold ?? settings.threshold
+    let room = Math.min(given.inlineBytes ?? 0, settings.maxInlineBytes)
     const tx = yield* Effect.acquireRelease(
       Effect.sync(() => makeTransaction(given, scope)),
       (tx) => Effect.sync(() => settle(tx, "deleted"))
@@ -299,7 +301,15 @@ export const makeSource = Effect.fnUntraced(function* (
       references: {
         add: (dot, value) => {
           const array = tx.isDone || tx.chunkSize <= 0 ? undefined : offerable(dot, value)
-          return array === undefined || array.bytes.length < threshold ? undefined : refOf(dot).add(array)
+          const size = array?.bytes.length ?? 0
+          if (array === undefined || size < threshold) {
+            return undefined
+          }
+          if (size <= room) {
+            room -= size
+            return undefined
+          }
+          return refOf(dot).add(array)
         },
         downloads: () => Array.from(tx.refs.values(), ({ dot, id }) => ({ dot, fqcn, refId: id }))
       },

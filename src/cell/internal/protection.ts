@@ -2,6 +2,7 @@ import type { KeyObject } from "node:crypto"
 import { Duration, Effect, type Scope } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CheckedCertificate } from "../../identity/CertificateChain.ts"
+import * as OwnedBytes from "../../platform/OwnedBytes.ts"
 import type { CellCredentials } from "../CellCredentials.ts"
 import * as CellMessage from "../CellMessage.ts"
 import type { ProtectionSettings } from "../CellOptions.ts"
@@ -15,6 +16,9 @@ import { makeKeyring } from "./Keyring.ts"
 import { makeRefusals } from "./refusals.ts"
 
 const { header } = CellMessage
+
+/** What is smaller is not worth the while; the chunks of streams have 1 MiB. */
+const lentBytes = 64 * 1024
 
 export const makeProtection = Effect.fnUntraced(function* (
   core: Pick<CoreCell, "fqcn" | "request">,
@@ -86,7 +90,9 @@ export const makeProtection = Effect.fnUntraced(function* (
     exchange.proved(origin, opened.sender)
     const headers = new Map(message.headers)
     headers.delete(header.encrypted)
-    return { headers, payload: opened.clear, isProtected: true }
+    const { clear } = opened
+    const lent = clear.byteLength < lentBytes ? {} : { release: () => OwnedBytes.free(clear) }
+    return { headers, payload: clear, isProtected: true, ...lent }
   })
 
   const isKnown: Protection["isKnown"] = (origin) =>

@@ -5,8 +5,10 @@ import * as CellMessage from "../CellMessage.ts"
 import type { Address, CellReply, CellRequest, Handler, Headers } from "../CellTypes.ts"
 import type { CoreCell } from "../CoreCell.ts"
 import type { ByteStream, IncomingStream, StreamHandler } from "../StreamTypes.ts"
+import type { Transfers } from "../TransferProgress.ts"
 import { readBlob } from "./blobs.ts"
 import { requestTimeout, streamFailed } from "./errors.ts"
+import { makeMessageProgress } from "./messageProgress.ts"
 import type { Owed } from "./Owed.ts"
 import { type Encoded, none, type Payloads } from "./payloads.ts"
 import { within } from "./waits.ts"
@@ -71,13 +73,15 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
   streams: ByteStream,
   payloads: Payloads,
   random: SecureRandom["Service"],
-  owed: Owed
+  owed: Owed,
+  transfers: Transfers
 ): Effect.fn.Return<StreamedRequests, never, Scope.Scope> {
   const { fqcn } = core
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const waiters = new Map<string, Waiter>()
-  const { maxBlobSize, reliable } = streams.settings
+  const { chunkSize, maxBlobSize, reliable } = streams.settings
+  const progressOf = makeMessageProgress(transfers, chunkSize)
 
   // A reply that nobody waits for is acknowledged and discarded; so is one that doesn't come from the target.
   yield* streams.handle({ channel: returnChannel, topic: "*" }, (incoming) =>
@@ -132,6 +136,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
   ) {
     const { target } = waiter
     const { timeout } = request
+    const progress = progressOf("send", target, requestId, CellMessage.byteLength(request.encoded.pieces))
     const lastProgress = () => waiter.lastProgress
     const onTimeout = (stage: "sending" | "waiting" | "receiving") => (millis: number) =>
       requestTimeout(target, address, stage, millis)
@@ -143,6 +148,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       onProgress: () => {
         waiter.lastProgress = now()
       },
+      onConsumed: progress.moved,
       onPeerError: failing(requestId)
     })
     const begun = Effect.gen(function* () {
@@ -153,7 +159,8 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
         onTimeout: onTimeout("waiting")
       })
     })
-    yield* request.whenLost === undefined ? begun : Effect.raceFirst(begun, lost(target, request.whenLost))
+    const { whenLost } = request
+    yield* progress.during(whenLost === undefined ? begun : Effect.raceFirst(begun, lost(target, whenLost)))
     return yield* within(Deferred.await(waiter.reply), {
       timeout,
       extend: request.extend,
@@ -234,7 +241,10 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     (handler: Handler): StreamHandler =>
     (incoming) =>
       Effect.gen(function* () {
-        const blob = yield* readBlob(incoming, maxBlobSize)
+        const { headers, origin, size } = incoming
+        const requestId = CellMessage.text(headers, streamHeader.requestId)
+        const progress = progressOf("receive", origin, requestId, size)
+        const blob = yield* progress.during(readBlob(incoming, maxBlobSize, progress.moved))
         if (blob === undefined) {
           return
         }
@@ -248,7 +258,6 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
                 )
           )
         )
-        const requestId = CellMessage.text(incoming.headers, streamHeader.requestId)
         if (requestId === "") {
           return
         }

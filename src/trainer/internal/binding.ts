@@ -17,6 +17,8 @@ export interface Binding {
   readonly exchange: ClientApi.TaskExchange
   readonly memoryGcRounds: number
   readonly cudaEmptyCache: boolean
+  /** The bytes of arrays that the CJ takes inside one message. */
+  readonly inlineBytes: number
 }
 
 /** Who the trainer is, and whom it waits for. */
@@ -90,7 +92,8 @@ const policyOf = (body: ReadonlyMap<unknown, unknown>): Policy | string => {
     heartbeatTimeout: Duration.seconds(timeout),
     exchange,
     memoryGcRounds: policy.memory_gc_rounds ?? 0,
-    cudaEmptyCache: isTruthy(policy.cuda_empty_cache)
+    cudaEmptyCache: isTruthy(policy.cuda_empty_cache),
+    inlineBytes: ClientApi.inlineBytes(body)
   }
 }
 
@@ -115,11 +118,13 @@ export const bind = (
       })
 }
 
-export const sessionAccepted = (binding: Binding): CellReply =>
+/** Says how many bytes of arrays this cell takes inside one message, to a CJ that has said so too. */
+export const sessionAccepted = (binding: Binding, maxInlineBytes: number): CellReply =>
   ClientApi.ok({
     reply_topic: ClientApi.ReplyTopic.sessionAccepted,
     session_id: binding.sessionId,
-    protocol_version: ClientApi.protocolVersion
+    protocol_version: ClientApi.protocolVersion,
+    max_inline_bytes: binding.inlineBytes > 0 && maxInlineBytes > 0 ? maxInlineBytes : undefined
   })
 
 export const sessionRejected = (request: CellRequest, reason: string): CellReply =>

@@ -20,7 +20,7 @@ const onSessionOpen = (state: TrainerState) =>
     state.binding = verdict.success
     yield* touch(state)
     yield* Deferred.succeed(state.bound, verdict.success)
-    return sessionAccepted(verdict.success)
+    return sessionAccepted(verdict.success, state.cell.maxInlineBytes)
   })
 
 /** Why the sender has no say. */

@@ -157,15 +157,19 @@ const verdictError = (verdict: Exclude<Verdict, { _tag: "Accepted" }>, taskName:
   }
 }
 
-/** An attempt with its arrays on offer, to the CJ alone, until it is removed or the Scope closes. */
+/**
+ * An attempt with its arrays on offer, to the CJ alone, until it is removed or the Scope closes; `inlineBytes` of them go
+ * inside the message.
+ */
 const makeAttempt = Effect.fnUntraced(function* (
   { cell, offers }: TrainerState,
   { cjFqcn }: Binding,
+  inlineBytes: number,
   newId: Effect.Effect<string>
 ): Effect.fn.Return<Attempt, never, Scope.Scope> {
   const scope = yield* Scope.fork(yield* Effect.scope)
   const offer = yield* Effect.acquireRelease(
-    Effect.tap(cell.offer({ receivers: [cjFqcn] }), (made) => Effect.sync(() => offers.add(made))),
+    Effect.tap(cell.offer({ receivers: [cjFqcn], inlineBytes }), (made) => Effect.sync(() => offers.add(made))),
     (made) => Effect.sync(() => offers.delete(made))
   ).pipe(Scope.provide(scope))
   return { id: yield* newId, offer, remove: Scope.close(scope, Exit.void) }
@@ -249,7 +253,9 @@ export const publish = Effect.fn("ResultPublisher.publish")(function* (
     let verdict = uncertain("not sent")
     let unreached = 0
     while (verdict._tag === "Uncertain" && attempts.length < attemptLimit + unreached) {
-      const attempt = yield* makeAttempt(state, binding, newId)
+      // What has come of arrays that are fetched outlives a connection: inside the message only the first time.
+      const inlineBytes = attempts.length === 0 ? binding.inlineBytes : 0
+      const attempt = yield* makeAttempt(state, binding, inlineBytes, newId)
       attempts.push(attempt)
       verdict = yield* ready(attempt, attempts)
       if (verdict._tag !== "Uncertain") break

@@ -1,6 +1,7 @@
 /** A TCP or TLS socket as a frame link. Source: docs/wire/transport.md, section 6. */
 import type { Socket } from "node:net"
 import { Effect, Result, type Scope } from "effect"
+import * as OwnedBytes from "../../../platform/OwnedBytes.ts"
 import type { FrameLink, LinkInfo } from "../../Drivers.ts"
 import { FrameReader } from "../../FrameReader.ts"
 import type { TransportError } from "../../TransportError.ts"
@@ -42,14 +43,10 @@ const makeSplitter = (peer: string, role: "active" | "passive") => {
   return { split, releaseOf: (frame: Uint8Array) => reader.releaseOf(frame) }
 }
 
-/**
- * Frees the memory of what was read, once none of the frames lies in it. Node has fresh memory for each read, 64 KiB at
- * most, and V8 would collect all garbage after some hundreds of them: a third of the time of a large model.
- */
-const freeUnlessUsed = ({ buffer, byteLength }: Uint8Array, frames: ReadonlyArray<Uint8Array>): void => {
-  const isWhole = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength
-  if (isWhole && frames.every((frame) => frame.buffer !== buffer)) {
-    buffer.transfer(0)
+/** Frees what was read, once none of the frames lies in it: Node has fresh memory for each read, of 64 KiB at most. */
+const freeUnlessUsed = (chunk: Uint8Array, frames: ReadonlyArray<Uint8Array>): void => {
+  if (frames.every((frame) => frame.buffer !== chunk.buffer)) {
+    OwnedBytes.free(chunk)
   }
 }
 
