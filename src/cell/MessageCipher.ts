@@ -179,7 +179,8 @@ export const decrypt = ({ key }: ContentKey, envelope: Envelope): Result.Result<
       decipher.setAuthTag(sealed.subarray(tagAt))
       const clear = decipher.update(sealed.subarray(0, tagAt))
       decipher.final()
-      return clear
+      // A Buffer's slices would be views.
+      return new Uint8Array(clear.buffer, clear.byteOffset, clear.byteLength)
     },
     catch: () => refused("gcm", "the payload was not sealed with the key that came with it")
   })
@@ -239,6 +240,19 @@ const verifyInPool: Verify = (key, data, signature) =>
   )
 
 /**
+ * A payload, protected.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Sealed {
+  /** The envelope. */
+  readonly pieces: ReadonlyArray<Uint8Array>
+  /** Frees its memory at once: nobody may look at the pieces any more. Nobody has to call it. */
+  readonly release: () => void
+}
+
+/**
  * Seals payloads and judges signatures: the work of which most is RSA and hashing.
  *
  * @category models
@@ -254,7 +268,7 @@ export interface Cipher {
     content: ContentKey,
     nonce: Uint8Array,
     clear: ReadonlyArray<Uint8Array>
-  ) => Effect.Effect<ReadonlyArray<Uint8Array>, CipherError>
+  ) => Effect.Effect<Sealed, CipherError>
   /** Whether the holder of `sender` signed the envelope, with a salt of 222 bytes. */
   readonly isSignedBy: (envelope: Envelope, sender: KeyObject) => Effect.Effect<boolean>
 }
@@ -270,7 +284,10 @@ const make = (signing: Sign, verifying: Verify): Cipher => ({
       const bits = signature.byteLength * 8
       return yield* refused("seal", `the own key has ${bits} bits: protected messages are made with 2048`)
     }
-    return [signed.subarray(0, signatureAt), signature, signed.subarray(signatureAt)]
+    return {
+      pieces: [signed.subarray(0, signatureAt), signature, signed.subarray(signatureAt)],
+      release: () => OwnedBytes.free(signed)
+    }
   }),
   isSignedBy: (envelope, sender) => Effect.suspend(() => verifying(sender, signedPieces(envelope), envelope.signature))
 })

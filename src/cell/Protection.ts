@@ -9,6 +9,7 @@ import type { Effect } from "effect"
 import type { CellError } from "./CellError.ts"
 import type * as CellMessage from "./CellMessage.ts"
 import type { CellReply } from "./CellTypes.ts"
+import type { Sealed } from "./MessageCipher.ts"
 
 /**
  * Seals the payloads of secure messages and opens sealed ones. `seal` adds its marks to the headers it is given, `open`
@@ -23,7 +24,7 @@ export interface Protection {
     target: string,
     headers: Map<string, unknown>,
     payload: ReadonlyArray<Uint8Array>
-  ) => Effect.Effect<ReadonlyArray<Uint8Array>, CellError>
+  ) => Effect.Effect<Sealed, CellError>
   readonly open: (message: CellMessage.IncomingMessage) => Effect.Effect<CellMessage.IncomingMessage, CellError>
   readonly isKnown: (origin: string) => Effect.Effect<boolean>
   readonly exchange: (message: CellMessage.IncomingMessage) => Effect.Effect<CellReply | undefined>

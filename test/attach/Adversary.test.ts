@@ -218,7 +218,7 @@ describe("attackers who can reach the client parent", () => {
         const bad = yield* refusals("signature")
         for (const folder of ["foreign", "site-2", "expired"]) {
           const key = createPrivateKey(readFileSync(join(pki, folder, "client.key")))
-          const envelope = concat(yield* cipher.seal(key, content, randomBytes(12), [poison]))
+          const envelope = concat((yield* cipher.seal(key, content, randomBytes(12), [poison])).pieces)
           const mark = { cn__secure: true, cn__encrypted: true, cn__clear_payload_len: poison.byteLength }
           yield* harmless(attacker.say(plain(origin, target, topic, mark), envelope))
           yield* harmless(attacker.say(streamed(origin, target, topic, mark), envelope))

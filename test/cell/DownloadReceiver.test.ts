@@ -251,7 +251,7 @@ describe("a receiver's requests", () => {
             hooks.protection = {
               seal: (_to, headers, pieces) => {
                 headers.set("cn__encrypted", true)
-                return Effect.succeed(pieces)
+                return Effect.succeed({ pieces, release: () => {} })
               },
               open: (message) => {
                 const headers = new Map(message.headers)

@@ -41,7 +41,8 @@ describe("Keyring", () => {
       const open = (envelope: Uint8Array) =>
         Effect.map(Effect.result(receiver.open(envelope, [site.checked], [server.privateKey])), stageOf)
       const made: Array<Uint8Array> = []
-      for (let i = 0; i < 6; i += 1) made.push(concat(yield* sender.seal(cj, server.checked, [new Uint8Array([i])])))
+      for (let i = 0; i < 6; i += 1)
+        made.push(concat((yield* sender.seal(cj, server.checked, [new Uint8Array([i])])).pieces))
       const [first = assert.fail(), ...others] = made
       assert.strictEqual(yield* open(first), "accept")
       assert.strictEqual(yield* open(first), "repeat")
@@ -64,7 +65,7 @@ describe("Keyring", () => {
       for (const refuseReflections of [true, false]) {
         const own = yield* keyring({ refuseReflections, rotateMessages: 1 })
         const envelopes: Array<Uint8Array> = []
-        for (let i = 0; i < 3; i += 1) envelopes.push(concat(yield* own.seal(cj, site.checked, [])))
+        for (let i = 0; i < 3; i += 1) envelopes.push(concat((yield* own.seal(cj, site.checked, [])).pieces))
         for (const envelope of envelopes) {
           const opened = yield* Effect.result(own.open(envelope, [site.checked], [cj]))
           assert.strictEqual(stageOf(opened), refuseReflections ? "reflection" : "accept")
@@ -81,7 +82,7 @@ describe("Keyring", () => {
     Effect.gen(function* () {
       const sender = yield* keyring()
       const receiver = yield* keyring()
-      const envelope = concat(yield* sender.seal(cj, server.checked, [new Uint8Array([7])]))
+      const envelope = concat((yield* sender.seal(cj, server.checked, [new Uint8Array([7])])).pieces)
       const { clear, sender: signer } = yield* receiver.open(
         envelope,
         [server.checked, site.checked],
@@ -104,7 +105,7 @@ describe("Keyring", () => {
         const receiver = yield* keyring()
         const originals: Array<Uint8Array> = []
         for (const size of [0, 1, 100, 3000]) {
-          originals.push(concat(yield* sender.seal(cj, server.checked, [new Uint8Array(size)])))
+          originals.push(concat((yield* sender.seal(cj, server.checked, [new Uint8Array(size)])).pieces))
         }
         const stages = new Set<string>()
         for (let i = 0; i < mutations; i += 1) {
@@ -144,7 +145,7 @@ describe("Keyring", () => {
         [good, "accept"]
       ] as const
       for (const [content, stage] of cases) {
-        const envelope = concat(yield* cipher.seal(cj, content, randomBytes(12), [new Uint8Array(10)]))
+        const envelope = concat((yield* cipher.seal(cj, content, randomBytes(12), [new Uint8Array(10)])).pieces)
         const opened = yield* Effect.result(receiver.open(envelope, [site.checked], [server.privateKey]))
         assert.strictEqual(stageOf(opened), stage)
       }

@@ -75,7 +75,7 @@ describe.each(Object.entries(layers))("MessageCipher, %s", (_, layer) => {
         const own = privateKey(one.sender_cert.replace(".crt", ".key"))
         const payload = pattern(one.clear_len)
         const pieces = [payload.subarray(0, 3), payload.subarray(3, 3), payload.subarray(3)]
-        const again = concat(yield* cipher.seal(own, content, envelope.nonce, pieces))
+        const again = concat((yield* cipher.seal(own, content, envelope.nonce, pieces)).pieces)
         assert.strictEqual(again.byteLength, one.wire_len)
         assert.deepEqual(again.subarray(0, 269), wire.subarray(0, 269))
         assert.notDeepEqual(again.subarray(269, 525), wire.subarray(269, 525))
@@ -84,7 +84,7 @@ describe.each(Object.entries(layers))("MessageCipher, %s", (_, layer) => {
 
         // Nor does a key of our own differ.
         const fresh = yield* Effect.fromResult(MessageCipher.wrap(randomBytes(32), certificateKey(one.receiver_cert)))
-        const mine = concat(yield* cipher.seal(own, fresh, randomBytes(12), [payload]))
+        const mine = concat((yield* cipher.seal(own, fresh, randomBytes(12), [payload])).pieces)
         assert.deepEqual((yield* open(mine, sender, receiver)).clear, Buffer.from(payload))
       }).pipe(Effect.provide(layer))
     )

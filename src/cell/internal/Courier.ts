@@ -5,6 +5,7 @@ import * as Fqcn from "../../identity/Fqcn.ts"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
 import type { Address, Headers } from "../CellTypes.ts"
+import type { Sealed } from "../MessageCipher.ts"
 import type { Protection } from "../Protection.ts"
 import { encodeFailed, misconfigured, sendFailed, unreachable } from "./errors.ts"
 import type { Peer, Peers } from "./Peers.ts"
@@ -86,17 +87,22 @@ const seconds = Effect.map(Clock.currentTimeMillis, (millis) => millis / 1000)
 export const makeCourier = (options: CourierOptions): Courier => {
   const { background, fqcn, peers } = options
 
-  const seal = (target: string, headers: Map<string, unknown>, pieces: ReadonlyArray<Uint8Array>) => {
+  const seal = (
+    target: string,
+    headers: Map<string, unknown>,
+    pieces: ReadonlyArray<Uint8Array>
+  ): Effect.Effect<Sealed, CellError> => {
     headers.delete(header.encrypted)
+    const clear: Sealed = { pieces, release: () => {} }
     if (!CellMessage.flag(headers, header.secure)) {
-      return Effect.succeed(pieces)
+      return Effect.succeed(clear)
     }
     const protection = options.protection()
     if (protection === undefined) {
       return Effect.fail(misconfigured("secure", `${fqcn} has no credentials for a secure message to ${target}`))
     }
     // What a cell sends to itself does not leave it.
-    return target === fqcn ? Effect.succeed(pieces) : protection.seal(target, headers, pieces)
+    return target === fqcn ? Effect.succeed(clear) : protection.seal(target, headers, pieces)
   }
 
   const send = (
@@ -138,7 +144,7 @@ export const makeCourier = (options: CourierOptions): Courier => {
     headers.set(header.payloadEncoding, encoded.encoding)
     const size = CellMessage.byteLength(encoded.pieces)
     headers.set(header.payloadLength, size)
-    const pieces = yield* seal(target, headers, encoded.pieces)
+    const { pieces, release } = yield* seal(target, headers, encoded.pieces)
     headers.set(header.sendTime, new Float(yield* seconds))
     if (size > options.maxMessageSize) {
       const topic = CellMessage.text(headers, header.topic)
@@ -150,6 +156,10 @@ export const makeCourier = (options: CourierOptions): Courier => {
       )
     }
     yield* send(hop, headers, pieces)
+    // Only when it has left: what was cut short may be on its way still.
+    if (hop !== undefined) {
+      release()
+    }
   })
 
   const requestHeaders = (address: Address, post: Post): Map<string, unknown> => {

@@ -23,7 +23,7 @@ export interface Keyring {
     sender: KeyObject,
     receiver: CheckedCertificate,
     clear: ReadonlyArray<Uint8Array>
-  ) => Effect.Effect<ReadonlyArray<Uint8Array>, CipherError>
+  ) => Effect.Effect<MessageCipher.Sealed, CipherError>
   /** Opens an envelope that one of `senders` must have signed, for one of the own keys. */
   readonly open: (
     envelope: Uint8Array,
