@@ -2,6 +2,7 @@
 import { chmodSync } from "node:fs"
 import { join } from "node:path"
 import { unpackPki } from "../pki.ts"
+import { cipherTable } from "./cipher.ts"
 import { crowdTable } from "./crowd.ts"
 import type { ModelSize, Side } from "./pairs.ts"
 import { python } from "./processes.ts"
@@ -10,12 +11,12 @@ import { runTrio, type TrioRun } from "./trios.ts"
 import { runNet } from "./yardsticks.ts"
 
 const mebi = 2 ** 20
-const small: ModelSize = { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 24 }
-const large: ModelSize = { name: "256 MiB", bytes: 256 * mebi, arrays: 4, rounds: 5 }
+const small: ModelSize = { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 150 }
+const large: ModelSize = { name: "256 MiB", bytes: 256 * mebi, arrays: 4, rounds: 6 }
 /** So many times each measurement takes its turn. */
 const turns = 2
-/** Rounds at the start that don't count. */
-const warmUp = 2
+/** Rounds at the start that don't count: code is compiled, buffers grow. */
+const warmUp = (size: ModelSize): number => Math.ceil(size.rounds / 3)
 
 const certificates = (): string => {
   const folder = join(unpackPki(), "pki/site-1")
@@ -46,14 +47,15 @@ const measure = async ({ certs, name, size }: Row): Promise<Measured> => {
   for (let turn = 0; turn < turns; turn++) {
     for (const contender of python === undefined ? contenders.slice(0, 2) : contenders) {
       if (contender === "net") {
-        times.net.push(...(await runNet(size.bytes, size.rounds, true)).slice(warmUp))
+        times.net.push(...(await runNet(size.bytes, size.rounds, true)).slice(warmUp(size)))
         continue
       }
       const side: Side = contender === "ours" ? "ours" : "python"
       const run = await runTrio(side, size, certs, contender === "inline" ? inline : {})
       if (contender === "ours") last = run
-      times[contender].push(...run.rounds.slice(warmUp))
-      console.error(`${name}, ${contender}: ${show(median(run.rounds.slice(warmUp)))} ms`)
+      const counted = run.rounds.slice(warmUp(size))
+      times[contender].push(...counted)
+      console.error(`${name}, ${contender}: ${show(median(counted))} ms`)
     }
   }
   const { inline: inlined, net, ours, python: fetched } = times
@@ -85,6 +87,6 @@ export const networkBench = async (): Promise<Report> => {
   head.push("inline / ours", "CPU seconds a round: parent / service / trainer", "peak MiB: the same")
   return {
     title: "A round through a client parent",
-    text: `${table(head, cells)}\n\n${await crowdTable()}`
+    text: `${table(head, cells)}\n\n${cipherTable()}\n\n${await crowdTable()}`
   }
 }

@@ -7,16 +7,16 @@ import { runFile, runNet } from "./yardsticks.ts"
 const mebi = 2 ** 20
 
 const sizes: ReadonlyArray<ModelSize> = [
-  { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 24 },
+  { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 60 },
   { name: "1 MiB", bytes: mebi, arrays: 4, rounds: 16 },
   { name: "16 MiB", bytes: 16 * mebi, arrays: 4, rounds: 8 },
-  { name: "256 MiB", bytes: 256 * mebi, arrays: 4, rounds: 5 },
+  { name: "256 MiB", bytes: 256 * mebi, arrays: 4, rounds: 6 },
   { name: "10,000 arrays of 64 bytes", bytes: 640_000, arrays: 10_000, rounds: 6 }
 ]
 /** So many times each measurement takes its turn. */
 const turns = 2
 /** Rounds at the start that don't count: code is compiled, buffers grow. */
-const warmUp = 2
+const warmUp = (size: ModelSize): number => Math.ceil(size.rounds / 3)
 
 interface Contender {
   readonly name: string
@@ -41,8 +41,9 @@ const measure = async (size: ModelSize): Promise<ReadonlyMap<Contender, number>>
   for (let turn = 0; turn < turns; turn++) {
     for (const contender of contenders) {
       const rounds = await contender.run(size)
-      times.set(contender, [...(times.get(contender) ?? []), ...rounds.slice(warmUp)])
-      console.error(`${size.name}, ${contender.name}: ${show(median(rounds.slice(warmUp)))} ms`)
+      const counted = rounds.slice(warmUp(size))
+      times.set(contender, [...(times.get(contender) ?? []), ...counted])
+      console.error(`${size.name}, ${contender.name}: ${show(median(counted))} ms`)
     }
   }
   return new Map([...times].map(([contender, all]) => [contender, median(all)]))
