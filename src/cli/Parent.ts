@@ -10,7 +10,7 @@ import { ClientParent, type ParentChange } from "../parent/ClientParent.ts"
 import * as NodeAttach from "../service/NodeAttach.ts"
 import { toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
-import { certs, connectionSecurity, type NetworkOptions, resourcesOf } from "./internal/networkFlags.ts"
+import { certs, connectionSecurity, identity, type NetworkOptions, resourcesOf } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { plural } from "./internal/ServeView.ts"
 
@@ -30,11 +30,7 @@ const flags = {
     Flag.withDescription("The cell above, a relay for instance"),
     Flag.optional
   ),
-  identity: Flag.String("identity").pipe(
-    Flag.withMetavar("name"),
-    Flag.withDescription("The common name of the site's certificate, where it is not the site's name"),
-    Flag.optional
-  ),
+  identity,
   status: Flags.duration("status", "Print who is connected, and the traffic, this often").pipe(Flag.optional)
 }
 

@@ -16,7 +16,7 @@ import * as Rounds from "../service/Rounds.ts"
 import * as EventLog from "./internal/EventLog.ts"
 import { Failure, failed, toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
-import { certs, connectionSecurity, secure } from "./internal/networkFlags.ts"
+import { certs, connectionSecurity, identity, secure } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { makeServeView, plural, type ServeView } from "./internal/ServeView.ts"
 import { checkServe, type ServeOptions, type ServePlace } from "./internal/serveCheck.ts"
@@ -43,6 +43,7 @@ const flags = {
   certs,
   connectionSecurity,
   secure,
+  identity,
   model: Flag.String("model").pipe(
     Flag.withMetavar("in.npz"),
     Flag.withDescription("The model to start from, .npz or .safetensors (required)")

@@ -161,6 +161,11 @@ describe("what is told when it does not come about", () => {
       const both = yield* runToEnd(serveArgs(w, "tcp://127.0.0.1:1", ["a"], ["--shared-dir", w.shared]))
       assert.strictEqual(both.code, 2)
       assert.include(both.stderr, "give exactly one of --shared-dir and --parent")
+      const shared = ["serve", "--site", "site-1", "--job", "job-1", "--shared-dir", w.shared, "--model", w.model]
+      const useless = [...shared, "--out", w.out, "--rounds", "1", "--attach-id", "a", "--identity", "acme"]
+      const named = yield* runToEnd(useless)
+      assert.strictEqual(named.code, 2)
+      assert.include(named.stderr, "--identity goes with --parent, not with --shared-dir")
     })
   )
 })

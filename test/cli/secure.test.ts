@@ -72,6 +72,38 @@ describe("secure mode over stcp, as processes", () => {
   )
 })
 
+describe("a site whose certificate has another name", () => {
+  const withIdentity = (certs: string) => ["--certs", certs, "--identity", "acme"]
+
+  const rounds = Effect.fnUntraced(function* (serveFlags: (certs: string) => ReadonlyArray<string>) {
+    const w = yield* workspace
+    const certs = join(yield* temporaryFolder, "acme")
+    const made = yield* runToEnd(["certs", "--dir", certs, "--site", "acme"])
+    assert.strictEqual(made.code, 0, made.stderr)
+    const url = `stcp://127.0.0.1:${yield* freePort}`
+    const parent = yield* start(["parent", "--site", "site-1", "--listen", url, ...withIdentity(certs)])
+    yield* parent.printed(`site-1 listens at ${url}`)
+    const more = { auth_identity: "acme", job_wait_timeout: 10 }
+    yield* start(["probe", secureProfile(w, url, certs, more)])
+    return yield* runToEnd(serveArgs(w, url, ["--secure", "--connect-timeout", "2s", ...serveFlags(certs)]))
+  })
+
+  it.live("serves with --identity, as parent and trainer do", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* rounds(withIdentity)
+      assert.deepStrictEqual([code, stderr], [0, ""])
+    })
+  )
+
+  it.live("does not without: the message says what is needed", () =>
+    Effect.gen(function* () {
+      const { code, stderr } = yield* rounds((certs) => ["--certs", certs])
+      assert.notStrictEqual(code, 0)
+      assert.match(stderr, /"acme".*"site-1" is needed/)
+    })
+  )
+})
+
 describe("what serve and probe say", () => {
   const brief = ["--connect-timeout", "1s"]
   const wait = { job_wait_timeout: 1 }

@@ -24,6 +24,12 @@ export const secure = Flag.Boolean("secure").pipe(
   )
 )
 
+export const identity = Flag.String("identity").pipe(
+  Flag.withMetavar("name"),
+  Flag.withDescription("The common name of the site's certificate, where it is not the site's name"),
+  Flag.optional
+)
+
 export interface NetworkOptions {
   readonly certs: Option.Option<string>
   readonly connectionSecurity: Option.Option<"clear" | "mtls">

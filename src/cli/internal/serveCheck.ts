@@ -23,6 +23,7 @@ export interface ServeOptions extends NetworkOptions {
   readonly parent: Option.Option<string>
   readonly connectTimeout: Option.Option<Duration.Duration>
   readonly secure: boolean
+  readonly identity: Option.Option<string>
   readonly model: string
   readonly rounds: number
   readonly out: string
@@ -46,7 +47,7 @@ export type ServePlace =
   | {
       readonly _tag: "Parent"
       readonly where: string
-      readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout" | "secure">
+      readonly more: Pick<ParentJobOptions, "resources" | "connectTimeout" | "secure" | "identity">
     }
 
 const checkNames = Effect.fnUntraced(function* ({ attachIds, job, site }: ServeOptions) {
@@ -110,7 +111,8 @@ const networkFlags = (options: ServeOptions): ReadonlyArray<string> => [
   ...(Option.isSome(options.certs) ? ["--certs"] : []),
   ...(Option.isSome(options.connectionSecurity) ? ["--connection-security"] : []),
   ...(Option.isSome(options.connectTimeout) ? ["--connect-timeout"] : []),
-  ...(options.secure ? ["--secure"] : [])
+  ...(options.secure ? ["--secure"] : []),
+  ...(Option.isSome(options.identity) ? ["--identity"] : [])
 ]
 
 const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
@@ -123,10 +125,11 @@ const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
       return yield* wrongUsage("--secure needs --certs: the folder with the site's certificate and key")
     }
     const bound = Option.isSome(connectTimeout) ? { connectTimeout: connectTimeout.value } : {}
+    const named = Option.isSome(options.identity) ? { identity: options.identity.value } : {}
     const place: ServePlace = {
       _tag: "Parent",
       where: parent.value,
-      more: { resources: resourcesOf(options), secure: options.secure, ...bound }
+      more: { resources: resourcesOf(options), secure: options.secure, ...bound, ...named }
     }
     return place
   }
