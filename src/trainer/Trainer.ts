@@ -54,7 +54,8 @@ const rankOf = (options: TrainerOptions) =>
  * Attaches to the service that the profile names and waits for its session; the session lives as long as the Scope.
  * On a rank other than "0" there is nothing to wait for: see {@link Session.TrainerSession}.
  *
- * Fails with `RouteFailed` or `NoSession`.
+ * Fails with `RouteFailed` or `NoSession`. Nothing is left of an attach that fails or is interrupted, so that the next one
+ * may follow in the same Scope; the failure waits until the peer has heard of it, half a second at most.
  *
  * @category constructors
  * @since 0.1.0

@@ -154,7 +154,7 @@ describe("secure mode, from the profile to the result", () => {
         ["ec", /RSA of 2048 bits/],
         ["rsa3072", /RSA of 2048 bits/]
       ] as const
-      const fail = (caCert: string | undefined) => Effect.flip(Effect.scoped(Trainer.attach(profileOf(caCert))))
+      const fail = (caCert: string | undefined) => Effect.flip(Trainer.attach(profileOf(caCert)))
       for (const [folder, message] of cases) {
         const error = yield* fail(join(yield* certificates(folder), "rootCA.pem"))
         assert.deepInclude({ ...error.reason }, { kind: "CredentialsError" })

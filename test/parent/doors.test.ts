@@ -227,9 +227,7 @@ describe("a service's way through a parent", () => {
     Effect.gen(function* () {
       const waiting = (limit: string) =>
         Effect.flip(
-          Effect.scoped(
-            Trainer.attach(TestTrainer.profile({ attachId: "b", connectUrl: url, jobWaitTimeout: limit as "1 second" }))
-          )
+          Trainer.attach(TestTrainer.profile({ attachId: "b", connectUrl: url, jobWaitTimeout: limit as "1 second" }))
         )
       const alone = yield* moving(waiting("3 seconds"))
       assert.include(alone.message, "nobody listens at memory://site-1")

@@ -194,14 +194,20 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
   return state.binding === undefined ? first.next : { state, binding: state.binding }
 })
 
-/** Finds the service, connects, and waits for its session; all of it lives as long as the Scope. */
+/**
+ * Finds the service, connects, and waits for its session; all of it lives as long as the Scope, or until this fails or is
+ * interrupted.
+ */
 export const connect = Effect.fnUntraced(function* (profile: TrainerProfile) {
   const scope = yield* Effect.scope
   const remaining = yield* remainingOf(profile.jobWaitTimeout)
   let found = yield* find(profile, remaining)
   while (true) {
     const own = yield* Scope.fork(scope)
-    const outcome = yield* Scope.provide(tryAt(profile, found, remaining), own)
+    // Who tries again, in the same Scope, finds the name free and the service rid of this one.
+    const outcome = yield* Effect.onError(Scope.provide(tryAt(profile, found, remaining), own), (cause) =>
+      Scope.close(own, Exit.failCause(cause))
+    )
     if ("state" in outcome) return outcome
     yield* Effect.logInfo(
       `the service at ${found.connectUrl} opened no session and is gone: trying ${outcome.connectUrl}`
