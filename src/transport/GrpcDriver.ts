@@ -17,6 +17,7 @@ import { dial } from "./internal/net/grpcDial.ts"
 import { makeSeq } from "./internal/net/grpcFrame.ts"
 import * as Listener from "./internal/net/grpcListener.ts"
 import { limitsOf, type NetworkOptions } from "./internal/net/options.ts"
+import * as Renewal from "./internal/net/renewal.ts"
 import { openServer } from "./internal/net/sockets.ts"
 import * as Tls from "./internal/net/tls.ts"
 import type { TransportError } from "./TransportError.ts"
@@ -73,13 +74,21 @@ export const make = (options: Options = {}): Driver => {
   const listen: Driver["listen"] = Effect.fn("GrpcDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
-    const context =
-      binding.security === "clear" ? undefined : yield* Tls.listenerContext(options.credentials, binding, false)
+    const read = Tls.listenerContext(options.credentials, binding, false)
+    const shown = binding.security === "clear" ? undefined : yield* read
     const grpc = yield* loadGrpc
-    const { arrivals, server } = yield* Listener.make({ grpc, binding, context, limits, largest, nextSeq })
+    const { arrivals, renew, server } = yield* Listener.make({
+      grpc,
+      binding,
+      context: shown,
+      limits,
+      largest,
+      nextSeq
+    })
     const urlAt = (port: number) => `${binding.scheme}://${binding.host}:${port}`
     const port = yield* bindPort(binding, (port) => openServer(server, urlAt(port), binding.bindHost, port))
     const connectUrl = urlAt(port)
+    yield* Renewal.follow({ url: connectUrl, shown, read, renew, interval: options.renewInterval })
     yield* Effect.addFinalizer(() => arrivals.close(connectUrl))
     return { connectUrl, accept: arrivals.accept }
   })

@@ -17,6 +17,7 @@ import * as Arrivals from "./internal/net/arrivals.ts"
 import { bindPort } from "./internal/net/bind.ts"
 import { type Binding, forDial, forListener } from "./internal/net/connector.ts"
 import { type Limits, limitsOf, type NetworkOptions } from "./internal/net/options.ts"
+import * as Renewal from "./internal/net/renewal.ts"
 import * as SocketLink from "./internal/net/socketLink.ts"
 import { addressesOf, dialTcp, keepAliveDelay, noDelayOf, openServer } from "./internal/net/sockets.ts"
 import * as Tls from "./internal/net/tls.ts"
@@ -54,22 +55,23 @@ const socketOptions = (binding: Binding) => ({
   keepAliveInitialDelay: keepAliveDelay
 })
 
-const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: Limits): NodeNet.Server => {
+/** A server that is not open yet. */
+interface Served {
+  readonly server: NodeNet.Server
+  readonly renew: Renewal.Renew
+}
+
+const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: Limits): Served => {
   const server = NodeNet.createServer({ ...socketOptions(binding), pauseOnConnect: true })
   server.on("connection", (socket) => {
     socket.on("error", () => {})
     arrivals.add({ take: clearLink(socket, binding.scheme, "passive", limits), drop: () => socket.destroy() })
   })
-  return server
+  return { server, renew: Renewal.nothingToRenew }
 }
 
 /** Each handshake goes on by itself: a client that is silent holds up nobody, and is sent away after a while. */
-const tlsServer = (
-  binding: Binding,
-  context: TlsContext,
-  arrivals: Arrivals.Arrivals,
-  limits: Limits
-): NodeNet.Server => {
+const tlsServer = (binding: Binding, context: TlsContext, arrivals: Arrivals.Arrivals, limits: Limits): Served => {
   const server = NodeTls.createServer({
     ...socketOptions(binding),
     ...Tls.listenerOptions(context, limits.handshakeTimeout)
@@ -83,7 +85,7 @@ const tlsServer = (
     socket.on("error", () => {})
     arrivals.add({ take: tlsLink(socket, secured, "passive", limits), drop: () => socket.destroy() })
   })
-  return server
+  return { server, renew: (context) => server.setSecureContext(Tls.secureContext(context)) }
 }
 
 /**
@@ -92,9 +94,9 @@ const tlsServer = (
  * A listener may be given by the bare scheme and resources: `host` (how peers reach it; default `localhost`),
  * `listen_host`, `port` or `ports` (`8000-8010`; default any free one), `connection_security`. `stcp` and `satcp` speak
  * TLS, with certificates on both sides unless `connection_security` is `tls`; a listener whose `connection_security` is
- * not `clear` does so too, whatever its scheme; it keeps the certificates that it was opened with. A dialer never
- * connects in clear where certificates are asked for. `tcp_no_delay` set to false allows the system to hold small
- * frames back.
+ * not `clear` does so too, whatever its scheme. Certificates follow their files: a dialer reads them each time, a
+ * listener looks for new ones every `renewInterval`. A dialer never connects in clear where certificates are asked for.
+ * `tcp_no_delay` set to false allows the system to hold small frames back.
  *
  * @category constructors
  * @since 0.1.0
@@ -121,13 +123,14 @@ export const make = (options: Options = {}): Driver => {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
     const arrivals = yield* Arrivals.make(`${binding.scheme} listener of ${binding.host}`)
-    const server =
-      binding.security === "clear"
-        ? clearServer(binding, arrivals, limits)
-        : tlsServer(binding, yield* Tls.listenerContext(options.credentials, binding, true), arrivals, limits)
+    const read = Tls.listenerContext(options.credentials, binding, true)
+    const shown = binding.security === "clear" ? undefined : yield* read
+    const { renew, server } =
+      shown === undefined ? clearServer(binding, arrivals, limits) : tlsServer(binding, shown, arrivals, limits)
     const urlAt = (port: number) => `${binding.scheme}://${binding.host}:${port}`
     const port = yield* bindPort(binding, (port) => openServer(server, urlAt(port), binding.bindHost, port))
     const connectUrl = urlAt(port)
+    yield* Renewal.follow({ url: connectUrl, shown, read, renew, interval: options.renewInterval })
     yield* Effect.addFinalizer(() => arrivals.close(connectUrl))
     return { connectUrl, accept: arrivals.accept }
   })

@@ -12,6 +12,7 @@ import * as DriverTable from "./internal/driverTable.ts"
 import { bindPort } from "./internal/net/bind.ts"
 import { forDial, forListener } from "./internal/net/connector.ts"
 import { limitsOf, type NetworkOptions } from "./internal/net/options.ts"
+import * as Renewal from "./internal/net/renewal.ts"
 import { dialTcp, openServer } from "./internal/net/sockets.ts"
 import * as Tls from "./internal/net/tls.ts"
 import * as Listener from "./internal/net/webSocketListener.ts"
@@ -74,12 +75,13 @@ export const make = (options: Options = {}): Driver => {
   const listen: Driver["listen"] = Effect.fn("WebSocketDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
-    const context =
-      binding.security === "clear" ? undefined : yield* Tls.listenerContext(options.credentials, binding, true)
-    const { arrivals, server } = yield* Listener.make(binding, context, limits, { largest, toReference })
+    const read = Tls.listenerContext(options.credentials, binding, true)
+    const shown = binding.security === "clear" ? undefined : yield* read
+    const { arrivals, renew, server } = yield* Listener.make(binding, shown, limits, { largest, toReference })
     const urlAt = (port: number) => `${binding.scheme}://${binding.host}:${port}`
     const port = yield* bindPort(binding, (port) => openServer(server, urlAt(port), binding.bindHost, port))
     const connectUrl = urlAt(port)
+    yield* Renewal.follow({ url: connectUrl, shown, read, renew, interval: options.renewInterval })
     yield* Effect.addFinalizer(() => arrivals.close(connectUrl))
     return { connectUrl, accept: arrivals.accept }
   })

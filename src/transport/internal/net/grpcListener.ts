@@ -10,6 +10,7 @@ import type { Binding } from "./connector.ts"
 import { greetingLimit } from "./firstWords.ts"
 import * as GrpcLink from "./grpcLink.ts"
 import type { Limits } from "./options.ts"
+import type { Renew } from "./renewal.ts"
 import { addressesOf, keepAliveDelay, noDelayOf } from "./sockets.ts"
 
 export interface ListenOptions {
@@ -145,7 +146,11 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
   }
   const { deserialize, serialize } = GrpcLink.codec(nextSeq)
   rpc.register(GrpcLink.path, arrive, serialize, deserialize, "bidi")
-  const injector = rpc.createConnectionInjector(credentialsOf(grpc, context))
+  // The certificates belong to an injector. Connections that went through a former one stay, so it does, too.
+  const injectors = [rpc.createConnectionInjector(credentialsOf(grpc, context))]
+  const renew: Renew = (renewed) => {
+    injectors.unshift(rpc.createConnectionInjector(credentialsOf(grpc, renewed)))
+  }
 
   const server = NodeNet.createServer({
     noDelay: noDelayOf(binding.params),
@@ -165,16 +170,18 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
       }
       clients.delete(peer)
     })
-    injector.injectConnection(socket)
+    injectors[0]?.injectConnection(socket)
   })
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
       rpc.forceShutdown()
-      injector.destroy()
+      for (const injector of injectors) {
+        injector.destroy()
+      }
       for (const { socket } of clients.values()) {
         socket.destroy()
       }
     })
   )
-  return { arrivals, server }
+  return { arrivals, renew, server }
 })

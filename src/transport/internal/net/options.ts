@@ -8,10 +8,15 @@ import type * as Link from "./link.ts"
 export interface NetworkOptions {
   /**
    * Certificates for connectors with TLS, for instance `Credentials.inFolder("/site/certs")`. They are read anew for each
-   * listener and each dialing. The parameters `ca_cert`, `client_cert`, `client_key`, `server_cert`, `server_key` and
+   * dialing; a listener looks for changed files every `renewInterval`. The parameters `ca_cert`, `client_cert`, `client_key`, `server_cert`, `server_key` and
    * `custom_ca_cert` of a connector override them.
    */
   readonly credentials?: CredentialFiles
+  /**
+   * How often a listener with TLS looks for changed files of certificates. It shows new ones to who connects from then
+   * on, and drops no connection. Default 1 minute.
+   */
+  readonly renewInterval?: Duration.Input
   /** How long dialing may take until the peer's system has answered. Default 10 seconds. */
   readonly connectTimeout?: Duration.Input
   /** How long a peer may take for the TLS handshake, or the upgrade of HTTP. Default 10 seconds. */

@@ -60,6 +60,12 @@ const pems = ({ ca, cert, key }: TlsContext.TlsContext) => ({
   ...(key === undefined ? {} : { key })
 })
 
+/** What a listener's certificates decide; the rest stays as long as the listener. */
+export const secureContext = (context: TlsContext.TlsContext): NodeTls.SecureContextOptions => ({
+  ...pems(context),
+  minVersion: TlsContext.minVersion
+})
+
 /** For Node's TLS, as a dialer. Whose certificate it is, and not of which host, decides: see `CertificateIdentity`. */
 const dialerOptions = (context: TlsContext.TlsContext) => ({
   ...pems(context),
@@ -70,8 +76,7 @@ const dialerOptions = (context: TlsContext.TlsContext) => ({
 
 /** For Node's TLS, as a listener. */
 export const listenerOptions = (context: TlsContext.TlsContext, timeout: Duration.Duration) => ({
-  ...pems(context),
-  minVersion: TlsContext.minVersion,
+  ...secureContext(context),
   requestCert: context.security === "mtls",
   rejectUnauthorized: context.security === "mtls",
   handshakeTimeout: Duration.toMillis(timeout)

@@ -10,6 +10,7 @@ import * as Arrivals from "./arrivals.ts"
 import type { Binding } from "./connector.ts"
 import { greetingLimit } from "./firstWords.ts"
 import type { Limits } from "./options.ts"
+import * as Renewal from "./renewal.ts"
 import { addressesOf, keepAliveDelay, noDelayOf } from "./sockets.ts"
 import * as Tls from "./tls.ts"
 import * as WebSocketLink from "./webSocketLink.ts"
@@ -39,7 +40,12 @@ const limitGreeting = (socket: Socket, webSocket: WebSocket): void => {
   webSocket.once("message", () => socket.removeListener("data", count))
 }
 
-const makeServer = (binding: Binding, context: TlsContext | undefined, limits: Limits): NodeHttp.Server => {
+interface Served {
+  readonly server: NodeHttp.Server
+  readonly renew: Renewal.Renew
+}
+
+const makeServer = (binding: Binding, context: TlsContext | undefined, limits: Limits): Served => {
   const options = {
     noDelay: noDelayOf(binding.params),
     keepAlive: true,
@@ -48,9 +54,9 @@ const makeServer = (binding: Binding, context: TlsContext | undefined, limits: L
     requestTimeout: Duration.toMillis(limits.handshakeTimeout),
     connectionsCheckingInterval: Math.max(100, Duration.toMillis(limits.handshakeTimeout) / 4)
   }
-  return context === undefined
-    ? NodeHttp.createServer(options)
-    : NodeHttps.createServer({ ...options, ...Tls.listenerOptions(context, limits.handshakeTimeout) })
+  if (context === undefined) return { server: NodeHttp.createServer(options), renew: Renewal.nothingToRenew }
+  const server = NodeHttps.createServer({ ...options, ...Tls.listenerOptions(context, limits.handshakeTimeout) })
+  return { server, renew: (renewed) => server.setSecureContext(Tls.secureContext(renewed)) }
 }
 
 /** A server that is not open yet, and those who come to it. */
@@ -87,7 +93,7 @@ export const make = Effect.fnUntraced(function* (
     })
   }
 
-  const server = makeServer(binding, context, limits)
+  const { renew, server } = makeServer(binding, context, limits)
   server.on("request", (request, response) => {
     response.writeHead(pathOf(request.url) === WebSocketLink.path ? 400 : 404, { Connection: "close" }).end()
   })
@@ -111,5 +117,5 @@ export const make = Effect.fnUntraced(function* (
     arrivals.complain(Tls.clientError(addressesOf(socket).peer, error, socket).message)
     socket.destroy()
   })
-  return { arrivals, server }
+  return { arrivals, renew, server }
 })

@@ -1,0 +1,63 @@
+/** Certificates of a listener that follow their files. */
+import { type Duration, Effect, type Scope } from "effect"
+import type { TlsContext } from "../../../identity/TlsContext.ts"
+import type { TransportError } from "../../TransportError.ts"
+import { badConfig } from "../errors.ts"
+
+/** Shows other certificates to those who come from now on; connections that are there stay as they are. */
+export type Renew = (context: TlsContext) => void
+
+/** For a listener that shows none. */
+export const nothingToRenew: Renew = () => {}
+
+export interface Following {
+  /** The listener's URL, for the log. */
+  readonly url: string
+  /** What it shows now; `undefined` where it speaks without TLS. */
+  readonly shown: TlsContext | undefined
+  /** Reads the files, and checks them as when the listener was opened. */
+  readonly read: Effect.Effect<TlsContext, TransportError>
+  readonly renew: Renew
+  readonly interval: Duration.Input | undefined
+}
+
+const isSame = (one: TlsContext, other: TlsContext): boolean =>
+  one.ca === other.ca && one.cert === other.cert && one.key === other.key
+
+const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+
+/**
+ * Looks for changed files until the Scope closes. What is broken is a warning, once as long as it stays the same: the
+ * certificates that were good go on.
+ */
+export const follow = Effect.fnUntraced(function* ({
+  interval = "1 minute",
+  read,
+  renew,
+  shown,
+  url
+}: Following): Effect.fn.Return<void, never, Scope.Scope> {
+  if (shown === undefined) return
+  let current = shown
+  let warned: string | undefined
+  const look = Effect.gen(function* () {
+    const found = yield* read
+    warned = undefined
+    if (isSame(found, current)) return
+    yield* Effect.try({
+      try: () => renew(found),
+      catch: (cause) => badConfig("server_cert", `TLS does not take the renewed certificate: ${messageOf(cause)}`)
+    })
+    current = found
+    yield* Effect.logInfo(`${url} shows its renewed certificate from now on`)
+  }).pipe(
+    Effect.catch(({ message }) => {
+      const isNews = warned !== message
+      warned = message
+      return isNews
+        ? Effect.logWarning(`${url} goes on with the certificate it has; the files can't be used: ${message}`)
+        : Effect.void
+    })
+  )
+  yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))
+})
