@@ -24,6 +24,7 @@ import { AttachSession } from "./AttachSession.ts"
 import type { AttachTask } from "./AttachTask.ts"
 import * as Doubles from "./internal/doubles.ts"
 import { finalize } from "./internal/finalize.ts"
+import { requireCredentials } from "./internal/protection.ts"
 import { type Backend, closedError } from "./internal/state.ts"
 import { supervise } from "./internal/supervisor.ts"
 import { runTask } from "./internal/taskRun.ts"
@@ -105,6 +106,7 @@ export const make = Effect.fn("AttachBackend.make")(function* (
     attachError(new ConfigInvalid({ setting: "fqcn", message: `the cell can't host a backend: ${error.message}` }))
   )
   const { direct, secure } = yield* route.open(trainer)
+  if (secure) yield* requireCredentials(cell)
   const session = new AttachSession(yield* newId)
   const why = `waiting for trainer ${trainer.trainerFqcn}`
   const backend: Backend = {

@@ -19,6 +19,7 @@ import type { Resources } from "../transport/Drivers.ts"
 import { HandshakeFailed, TransportError } from "../transport/TransportError.ts"
 import { type AttachError, attachError, RouteFailed } from "./AttachError.ts"
 import * as AttachGuard from "./AttachGuard.ts"
+import { requireCredentials } from "./internal/protection.ts"
 
 /**
  * An open route to one trainer.
@@ -193,7 +194,8 @@ const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: 
  * shared, and one URL serves all. The cell dials the CP, and dials again after each loss; what is registered on it stays.
  *
  * The layer waits for the first connection; it fails with `RouteFailed` when there is none within `connectTimeout`, when
- * the URL can't be used (kind `CellMisconfigured`), or when it is another site's (`WrongParent`).
+ * the URL can't be used (kind `CellMisconfigured`), or when it is another site's (`WrongParent`). It fails with
+ * `ConfigInvalid`, before anything is opened, when it is to be secure and the cell has no credentials.
  *
  * @category layers
  * @since 0.1.0
@@ -203,6 +205,7 @@ export const layerClientParent = (options: ClientParentOptions): Layer.Layer<Att
     AttachRoute,
     Effect.gen(function* () {
       const cell = yield* Cell
+      if (options.secure === true) yield* requireCredentials(cell)
       yield* joinParent(cell, options)
       const claim = makeClaims()
       return AttachRoute.of({

@@ -29,6 +29,8 @@ import type { DownloadService } from "./DownloadTypes.ts"
  */
 export interface CellService {
   readonly fqcn: string
+  /** Whether it has credentials: only then can it send and take protected messages. */
+  readonly isSecure: boolean
   /** Asks `target` and waits for its answer, whatever its return code; fails where there is none. */
   readonly request: (
     target: string,

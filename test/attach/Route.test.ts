@@ -4,11 +4,14 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { AttachBackend } from "../../src/attach/AttachBackend.ts"
-import { AttachRoute, layerListener, layerSharedFile } from "../../src/attach/AttachRoute.ts"
+import type { AttachError } from "../../src/attach/AttachError.ts"
+import { AttachRoute, layerClientParent, layerListener, layerSharedFile } from "../../src/attach/AttachRoute.ts"
 import * as Cell from "../../src/cell/Cell.ts"
+import type { CellError } from "../../src/cell/CellError.ts"
 import { trainerName } from "../../src/clientapi/TrainerName.ts"
 import { FileLock } from "../../src/platform/FileLock.ts"
 import { PrivateFiles } from "../../src/platform/PrivateFiles.ts"
+import * as MemoryNetwork from "../../src/testing/MemoryNetwork.ts"
 import * as SharedFileDriver from "../../src/transport/SharedFileDriver.ts"
 import { tempDirectory } from "../platform/support.ts"
 import * as support from "./support.ts"
@@ -90,5 +93,46 @@ describe("the route over a listener", () => {
       assert.strictEqual(reason._tag, "RouteFailed")
       assert.include(reason.message, "carrier")
     }).pipe(Effect.provide(support.layer()))
+  )
+})
+
+describe("a secure route on a cell without credentials", () => {
+  const cell = Layer.provideMerge(Cell.layer({ fqcn: support.cjFqcn }), MemoryNetwork.layer())
+  const reasonOf = <A>(layer: Layer.Layer<A, AttachError | CellError>) =>
+    Effect.map(Effect.flip(Effect.scoped(Layer.build(layer))), ({ reason }) => reason)
+
+  const holds = (reason: (AttachError | CellError)["reason"]) => {
+    assert.deepInclude(reason, { _tag: "ConfigInvalid", setting: "secure", isRetryable: false })
+    assert.include(reason.message, `the cell ${support.cjFqcn} has no credentials: make it with "credentials"`)
+  }
+
+  it.effect("is refused at once, before the client parent is dialed", () =>
+    Effect.gen(function* () {
+      // Nobody listens there: a route that dialed would wait.
+      const url = "memory://site-1"
+      holds(yield* reasonOf(Layer.provide(layerClientParent({ url, secure: true }), cell)))
+    })
+  )
+
+  it.effect("is refused by the backend, whatever route it is, and nothing of it stays open", () =>
+    Effect.gen(function* () {
+      let isOpen = false
+      const route = Layer.succeed(AttachRoute, {
+        open: () =>
+          Effect.acquireRelease(
+            Effect.sync(() => {
+              isOpen = true
+              return { secure: true, direct: true, connectUrl: "memory://service" }
+            }),
+            () =>
+              Effect.sync(() => {
+                isOpen = false
+              })
+          )
+      })
+      const backend = AttachBackend.layer({ attachId: "a", attachTimeout: "1 hour" })
+      holds(yield* reasonOf(Layer.provide(backend, Layer.merge(route, cell))))
+      assert.isFalse(isOpen)
+    })
   )
 })

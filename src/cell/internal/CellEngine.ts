@@ -186,6 +186,7 @@ export const makeEngine = Effect.fnUntraced(function* (
   return {
     cell: {
       fqcn,
+      isSecure: options.credentials !== undefined,
       request,
       send,
       handle,
