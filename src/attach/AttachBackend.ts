@@ -121,6 +121,7 @@ export const make = Effect.fn("AttachBackend.make")(function* (
     analytics: yield* Effect.acquireRelease(PubSub.dropping<AnalyticsRecord>(analyticsCapacity), PubSub.shutdown),
     session,
     active: undefined,
+    unreadable: undefined,
     closed: false,
     droppedLogs: 0
   }

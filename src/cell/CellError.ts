@@ -117,6 +117,8 @@ export class StreamFailed extends Schema.TaggedError<StreamFailed>()("StreamFail
 export class DownloadFailed extends Schema.TaggedError<DownloadFailed>()("DownloadFailed", {
   source: Schema.String,
   refId: Schema.String,
+  /** The array of the download (`T0` is the first) that failed, or the first of those that were asked for then. */
+  itemId: Schema.optionalKey(Schema.String),
   message: Schema.String
 }) {
   readonly isRetryable: boolean = true

@@ -11,6 +11,7 @@ import type {
   CellReply,
   ConnectOptions,
   GuardRule,
+  HandleOptions,
   Handler,
   Headers,
   LinkFailure,
@@ -52,7 +53,7 @@ export interface CellService {
   readonly handle: (
     address: Address,
     handler: Handler,
-    options?: { readonly origin?: string }
+    options?: HandleOptions
   ) => Effect.Effect<void, never, Scope.Scope>
   /**
    * Offers the arrays of one message for download instead of sending them in it: its `references` go into the

@@ -89,6 +89,22 @@ export interface CellReply {
 export type Handler = (request: CellRequest) => Effect.Effect<CellReply | undefined, CellError>
 
 /**
+ * What a handler serves, and what it is told beside requests.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface HandleOptions {
+  /** Only messages of this cell. */
+  readonly origin?: string
+  /**
+   * Told of a streamed request that can't be read: what it refers to can't be fetched, or it can't be decoded. It is
+   * logged, and its sender hears of it, in any case.
+   */
+  readonly onUnreadable?: (error: CellError) => Effect.Effect<void>
+}
+
+/**
  * How a request is sent.
  *
  * @category models

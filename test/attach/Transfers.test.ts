@@ -1,12 +1,13 @@
 /** Tasks and results whose arrays are fetched; docs/wire/attach.md, section 6.3. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Stream } from "effect"
+import { Effect, Fiber, Layer, Logger, Stream } from "effect"
 import { downloadAddress } from "../../src/cell/internal/downloadWire.ts"
 import type { TransferProgress } from "../../src/cell/TransferProgress.ts"
 import * as ClientApi from "../../src/clientapi/ClientApi.ts"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { DownloadRef } from "../../src/fobs/Values.ts"
 import { Shareable } from "../../src/model/Shareable.ts"
+import { fakeReferences, serve } from "../cell/downloads.ts"
 import { keeping } from "../cell/keeping.ts"
 import * as support from "./support.ts"
 
@@ -183,4 +184,38 @@ describe("results by reference", () => {
       assert.match((yield* Fiber.join(result)).message, /blob_cb threw DownloadFailed/)
     }).pipe(Effect.provide(layer()))
   )
+})
+
+describe("results that can't be read", () => {
+  it.effect("the log and the task's failure name the trainer, the array and why", () => {
+    const lines: Array<string> = []
+    const logger = Logger.make(({ message }) => {
+      lines.push(String(message))
+    })
+    return Effect.gen(function* () {
+      const { backend } = yield* openBackend({ ...patient, resultWaitTimeout: "20 seconds" })
+      const trainer = yield* startTrainer()
+      const running = yield* start(backend)
+      const sent = yield* trainer.next("taskReady")
+      // As nvflare's trainer, when torch's tensors are not contiguous.
+      yield* serve(trainer.cell, () => Effect.succeed({ returnCode: "process_exception", error: "not contiguous" }))
+      const result = new Shareable([], [["conv.weight", weights]])
+      const body = { session_id: sent.body.get("session_id"), task_id: sent.body.get("task_id") }
+      const refused = yield* trainer.cell
+        .request(
+          cjFqcn,
+          ClientApi.Topic.resultReady,
+          ClientApi.body({ ...body, result_id: "r1", attempt_id: "a1", result }),
+          { timeout: "5 seconds", references: fakeReferences([{ dot: 3, fqcn: trainerFqcn, refId: "ref-1" }]) }
+        )
+        .pipe(Effect.flip, Effect.forkChild({ startImmediately: true }))
+      yield* pass("20 seconds")
+      assert.strictEqual((yield* Fiber.join(refused)).reason._tag, "PeerFailed")
+      const why = `failed to download from ${trainerFqcn}: it answered process_exception: not contiguous (reference ref-1, array T0 or one behind it); T0 is "conv.weight"`
+      const { message } = yield* reasonOf(running, "ResultTimeout")
+      assert.include(message, `within resultWaitTimeout (20s); one came, but could not be read: ${why}`)
+      const logged = `${cjFqcn}: ${ClientApi.Topic.resultReady.channel}/${ClientApi.Topic.resultReady.topic} of ${trainerFqcn} failed: DownloadFailed: ${why}`
+      assert.include(lines, logged)
+    }).pipe(Effect.provide(Layer.provideMerge(layer(), Logger.layer([logger]))))
+  })
 })

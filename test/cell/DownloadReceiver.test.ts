@@ -201,6 +201,31 @@ describe("a receiver's requests", () => {
     )
   )
 
+  it.effect("a failure names the reference, the array and what the message calls it", () =>
+    clean(
+      Effect.gen(function* () {
+        const payload = dict({ params: dict({ "a.weight": range(10), "b.weight": range(10), "b.bias": range(10) }) })
+        const first = data(0, [npz("T0", range(10))])
+        const refused = yield* scene(
+          (_, index) => answer(index === 0 ? first : { returnCode: "process_exception", error: "not contiguous" }),
+          { payload }
+        )
+        assert.match(
+          yield* Fiber.join(yield* refused.send),
+          /download from site-1: it answered process_exception: not contiguous \(reference ref, array T1 or one behind it\); T1 is "b\.weight"$/
+        )
+        const broken = yield* scene(
+          (_, index) => answer(index === 0 ? first : data(1, [npz("T1", range(10)), new Uint8Array(9)])),
+          { payload }
+        )
+        assert.match(
+          yield* Fiber.join(yield* broken.send),
+          /download from site-1: .*no npz.* \(reference ref, array T2\); T2 is "b\.bias"$/
+        )
+      })
+    )
+  )
+
   it.effect("a status of error is confirmed as failed", () =>
     clean(
       Effect.gen(function* () {

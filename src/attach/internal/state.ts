@@ -13,6 +13,8 @@ export interface Backend extends SessionContext {
   readonly analytics: PubSub.PubSub<AnalyticsRecord>
   session: AttachSession
   active: ActiveTask | undefined
+  /** Why the last result of the active task could not be read. */
+  unreadable: string | undefined
   closed: boolean
   droppedLogs: number
 }

@@ -42,6 +42,7 @@ const register = (backend: Backend, request: AttachTask, id: string): Option.Opt
       outcome: Deferred.makeUnsafe()
     }
     backend.active = task
+    backend.unreadable = undefined
     return task
   })
 
@@ -77,12 +78,13 @@ const abort = Effect.fn("AttachBackend.abort")(function* (backend: Backend, task
 /** Not interruptible, since the outcome that it sets ends the fiber that it runs in. */
 const giveUp = Effect.fnUntraced(function* (backend: Backend, task: ActiveTask, limit: Duration.Duration) {
   const { attachId, trainerFqcn } = backend.trainer
+  const why = backend.unreadable === undefined ? "" : `; one came, but could not be read: ${backend.unreadable}`
   const timeout = attachError(
     new ResultTimeout({
       attachId,
       taskName: task.name,
       limit,
-      message: `trainer ${trainerFqcn} brought no result of task "${task.name}" within resultWaitTimeout (${formatDuration(limit)})`
+      message: `trainer ${trainerFqcn} brought no result of task "${task.name}" within resultWaitTimeout (${formatDuration(limit)})${why}`
     })
   )
   if (Deferred.doneUnsafe(task.outcome, Exit.fail(timeout))) {

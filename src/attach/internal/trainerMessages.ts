@@ -3,6 +3,7 @@
  */
 import { Clock, Deferred, Duration, Effect, Exit, Option, PubSub, Result, type Scope } from "effect"
 import type { CellReply, CellRequest, Handler } from "../../cell/Cell.ts"
+import type { CellError } from "../../cell/CellError.ts"
 import * as ClientApi from "../../clientapi/ClientApi.ts"
 import * as Analytics from "../../model/Analytics.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
@@ -140,9 +141,14 @@ export const serve = (backend: Backend): Effect.Effect<void, never, Scope.Scope>
   const { cell, trainer } = backend
   const { mapsOnly, Topic } = ClientApi
   const options = { origin: trainer.trainerFqcn }
+  // The trainer may send it again; where it does not, this is why there is no result.
+  const onUnreadable = ({ message }: CellError) =>
+    Effect.sync(() => {
+      backend.unreadable = message
+    })
   return Effect.all(
     [
-      cell.handle(Topic.resultReady, mapsOnly(onResultReady(backend)), options),
+      cell.handle(Topic.resultReady, mapsOnly(onResultReady(backend)), { ...options, onUnreadable }),
       cell.handle(Topic.resultStatus, mapsOnly(onResultStatus(backend)), options),
       cell.handle(Topic.resultSourceSettled, mapsOnly(onSettled(backend)), options),
       cell.handle(Topic.heartbeat, mapsOnly(onHeartbeat(backend)), options),

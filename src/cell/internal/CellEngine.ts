@@ -165,7 +165,7 @@ export const makeEngine = Effect.fnUntraced(function* (
   })
 
   const handle: CellService["handle"] = (address, handler, given = {}) =>
-    Effect.andThen(core.handle(address, handler, given.origin), streamed.handle(address, handler, given.origin))
+    Effect.andThen(core.handle(address, handler, given.origin), streamed.handle(address, handler, given))
 
   const { downloads, resolve } = yield* DownloadService.make(
     {

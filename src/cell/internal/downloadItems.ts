@@ -12,6 +12,9 @@ import { isFalsy } from "./downloadWire.ts"
 export type Dot = 3 | 6
 export type ArrayValue = NdArray | Tensor
 
+/** An item's name, by its place in the download (docs/wire/fobs.md, section 6.1). */
+export const itemName = (index: number): string => `T${index}`
+
 /** An array that an item can be made of; anything else is left inline, where its error is told. */
 export const offerable = (dot: Dot, value: unknown): ArrayValue | undefined => {
   if (dot === 3) {

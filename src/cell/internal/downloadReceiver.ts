@@ -7,7 +7,7 @@ import type { CellService } from "../CellService.ts"
 import type { Address, CellReply, Handler, RequestOptions } from "../CellTypes.ts"
 import type { TransferProgress } from "../TransferProgress.ts"
 import { makeFailures } from "./downloadFailures.ts"
-import { type ArrayValue, type Budget, type Dot, decodeItem } from "./downloadItems.ts"
+import { type ArrayValue, type Budget, type Dot, decodeItem, itemName } from "./downloadItems.ts"
 import type { Settings } from "./downloadSettings.ts"
 import {
   cancellation,
@@ -53,6 +53,8 @@ interface Transfer {
   readonly aborted: Deferred.Deferred<never, CellError>
   readonly items: Map<string, ArrayValue>
   bytes: number
+  /** How many items have come, decoded or not. */
+  received: number
   /** Whether the source has said that it understands a cancellation. */
   isCancellable: boolean
   /** Completed when its source has been told, or need not be. */
@@ -68,6 +70,9 @@ const longestBackoff = 60_000
 const replyOverhead = 1024 * 1024
 /** So many bytes are decoded before others get their turn. */
 const turn = 1024 * 1024
+
+/** So much of what a source says about an error goes into ours. */
+const longestText = 1000
 
 /** A closing cell tells a source at most so long that it gives up. */
 const farewell = Duration.seconds(1)
@@ -188,7 +193,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
     budget: Budget
   ): Effect.fn.Return<CellReply, CellError> {
     const { fqcn: source, refId } = transfer.download
-    const failed = (why: string) => Effect.fail(downloadFailed(source, refId, why))
+    const first = { id: itemName(transfer.received), isExact: false }
+    const failed = (why: string) => Effect.fail(downloadFailed(source, refId, why, first))
     for (let retries = 0; ; retries += 1) {
       const reply = yield* Effect.result(once(transfer, link, state, budget))
       const isAway = Result.match(reply, {
@@ -200,7 +206,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
         return returnCode === "ok"
           ? reply.success
           : yield* failed(
-              `it answered ${returnCode || "without a return code"}${error === undefined ? "" : `: ${error}`}`
+              `it answered ${returnCode || "without a return code"}${error === undefined ? "" : `: ${error.slice(0, longestText)}`}`
             )
       }
       const last = Result.isFailure(reply) ? reply.failure : undefined
@@ -252,13 +258,14 @@ export const makeReceiver = Effect.fnUntraced(function* (
   const decode = Effect.fnUntraced(function* (
     transfer: Transfer,
     data: ReadonlyArray<Uint8Array>,
+    start: number,
     budget: Budget
   ): Effect.fn.Return<void, CellError> {
     const { dot, fqcn: source, refId } = transfer.download
     let sinceTurn = 0
-    for (const item of data) {
+    for (const [index, item] of data.entries()) {
       const arrays = yield* Effect.mapError(Effect.fromResult(decodeItem(dot, item, budget)), ({ message }) =>
-        downloadFailed(source, refId, message)
+        downloadFailed(source, refId, message, { id: itemName(start + index), isExact: true })
       )
       for (const [name, array] of arrays) {
         transfer.items.set(name, array)
@@ -300,7 +307,9 @@ export const makeReceiver = Effect.fnUntraced(function* (
       if (!(state instanceof Map)) {
         return yield* failed("a reply has no state")
       }
-      const [next] = yield* Effect.all([ask(transfer, link, state, budget), decode(transfer, items, budget)], {
+      const start = transfer.received
+      transfer.received += items.length
+      const [next] = yield* Effect.all([ask(transfer, link, state, budget), decode(transfer, items, start, budget)], {
         concurrency: "unbounded"
       })
       reply = next
@@ -322,6 +331,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
       ended: Deferred.makeUnsafe(),
       items: new Map(),
       bytes: 0,
+      received: 0,
       isCancellable: false,
       nonce: Option.none()
     }

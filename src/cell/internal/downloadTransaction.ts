@@ -2,7 +2,7 @@ import { type Deferred, Effect, Result, type Scope } from "effect"
 import { FobsError, MissingReference } from "../../fobs/FobsError.ts"
 import type { Pieces } from "../../fobs/Pieces.ts"
 import type { TransferOutcome } from "../DownloadTypes.ts"
-import { type ArrayValue, type Dot, encodeItem, encodeItemInSteps } from "./downloadItems.ts"
+import { type ArrayValue, type Dot, encodeItem, encodeItemInSteps, itemName } from "./downloadItems.ts"
 import type { ReceiverStatus } from "./downloadWire.ts"
 
 /** The arrays of one message that are on offer. */
@@ -82,7 +82,7 @@ export const makeRef = (tx: Transaction, id: string, dot: Dot): Ref => {
       if (known !== undefined) {
         return known
       }
-      const name = `T${values.length}`
+      const name = itemName(values.length)
       names.set(value, name)
       values.push(value)
       offsets.push((offsets.at(-1) ?? 0) + value.bytes.length)
@@ -95,7 +95,7 @@ export const makeRef = (tx: Transaction, id: string, dot: Dot): Ref => {
         return known ?? noItem
       }
       // Views of the array, and a header: cheap to keep, and its checksum costs time.
-      const item = encodeItem(`T${index}`, value)
+      const item = encodeItem(itemName(index), value)
       made[index] = item
       return item
     },
@@ -105,7 +105,7 @@ export const makeRef = (tx: Transaction, id: string, dot: Dot): Ref => {
         if (made[index] !== undefined || value === undefined || value.bytes.length < worthPreparing) {
           return Effect.void
         }
-        return Effect.map(Effect.result(encodeItemInSteps(`T${index}`, value)), (item) => {
+        return Effect.map(Effect.result(encodeItemInSteps(itemName(index), value)), (item) => {
           if (values[index] === value) {
             made[index] ??= item
           }

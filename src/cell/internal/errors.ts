@@ -31,8 +31,30 @@ export const peerFailed = (target: string, topic: string, message: string): Cell
 export const streamFailed = (peer: string, message: string, kind = "StreamError"): CellError =>
   new CellError({ reason: new StreamFailed({ peer, kind, message }) })
 
-export const downloadFailed = (source: string, refId: string, why: string): CellError =>
-  new CellError({ reason: new DownloadFailed({ source, refId, message: `failed to download from ${source}: ${why}` }) })
+/** The place in a download that failed: an array, or the first of a chunk in which one failed at its source. */
+export interface FailedItem {
+  readonly id: string
+  readonly isExact: boolean
+}
+
+export const downloadFailed = (source: string, refId: string, why: string, item?: FailedItem): CellError => {
+  const place = item === undefined ? "" : `, array ${item.id}${item.isExact ? "" : " or one behind it"}`
+  const message = `failed to download from ${source}: ${why} (reference ${refId}${place})`
+  return new CellError({
+    reason: new DownloadFailed({ source, refId, ...(item === undefined ? {} : { itemId: item.id }), message })
+  })
+}
+
+/** The same error, with what the message calls the array. */
+export const withArrayName = (error: CellError, nameOf: (refId: string, itemId: string) => string | undefined) => {
+  const { reason } = error
+  if (reason._tag !== "DownloadFailed" || reason.itemId === undefined) return error
+  const name = nameOf(reason.refId, reason.itemId)
+  if (name === undefined) return error
+  const { itemId, refId, source } = reason
+  const message = `${reason.message}; ${itemId} is ${JSON.stringify(name)}`
+  return new CellError({ reason: new DownloadFailed({ source, refId, itemId, message }) })
+}
 
 export const protectionFailed = (peer: string, stage: string, message: string): CellError =>
   new CellError({ reason: new ProtectionFailed({ peer, stage, message }) })

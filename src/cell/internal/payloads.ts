@@ -2,7 +2,8 @@ import { Effect, Result } from "effect"
 import type { Codec, ReferenceSink, Sections } from "../../fobs/Fobs.ts"
 import type { CellError } from "../CellError.ts"
 import type { Headers } from "../CellTypes.ts"
-import { decodeFailed, encodeFailed } from "./errors.ts"
+import { decodeFailed, encodeFailed, withArrayName } from "./errors.ts"
+import { nameOf } from "./referenceNames.ts"
 
 /** A payload as it travels; docs/wire/cellnet.md, section 2.2. */
 export interface Encoded {
@@ -65,7 +66,14 @@ export const makePayloads = (codec: Codec, resolve: () => Resolve | undefined): 
     if (fetch === undefined) {
       return yield* Effect.mapError(Effect.fromResult(codec.decode(sections)), failed)
     }
-    const { items, settle } = yield* fetch(sections, arrival)
+    const { items, settle } = yield* Effect.mapError(fetch(sections, arrival), (error) =>
+      withArrayName(error, (refId, itemId) =>
+        Result.match(codec.decode(sections, { items: "keep" }), {
+          onFailure: () => undefined,
+          onSuccess: (kept) => nameOf(kept, refId, itemId)
+        })
+      )
+    )
     const value = codec.decode(sections, { items })
     yield* settle(Result.isSuccess(value))
     return yield* Effect.mapError(Effect.fromResult(value), failed)

@@ -2,7 +2,7 @@ import { Cause, Clock, Deferred, type Duration, Effect, type Scope } from "effec
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
-import type { Address, CellReply, CellRequest, Handler, Headers } from "../CellTypes.ts"
+import type { Address, CellReply, CellRequest, HandleOptions, Handler, Headers } from "../CellTypes.ts"
 import type { CoreCell } from "../CoreCell.ts"
 import type { ByteStream, IncomingStream, StreamHandler } from "../StreamTypes.ts"
 import type { Transfers } from "../TransferProgress.ts"
@@ -40,7 +40,11 @@ export interface StreamedRequests {
     address: Address,
     message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "maxReplySize">
   ) => Effect.Effect<void, CellError>
-  readonly handle: (address: Address, handler: Handler, origin?: string) => Effect.Effect<void, never, Scope.Scope>
+  readonly handle: (
+    address: Address,
+    handler: Handler,
+    options: HandleOptions
+  ) => Effect.Effect<void, never, Scope.Scope>
 }
 
 interface Waiter {
@@ -54,15 +58,15 @@ interface Waiter {
   lastProgress: number
 }
 
-/** The text of a failed handler, as the sender's waiter shows it. */
-const thrown = (cause: Cause.Cause<CellError>): string => {
+/** What went wrong with a handler, or with a request before it. */
+const causeText = (cause: Cause.Cause<CellError>): string => {
   const error = Cause.squash(cause)
   if (typeof error === "object" && error !== null && "reason" in error && error instanceof Error) {
     const { reason } = error
     const tag = typeof reason === "object" && reason !== null && "_tag" in reason ? String(reason._tag) : error.name
-    return `blob_cb threw ${tag}: ${error.message}`
+    return `${tag}: ${error.message}`
   }
-  return error instanceof Error ? `blob_cb threw ${error.name}: ${error.message}` : `blob_cb threw ${String(error)}`
+  return error instanceof Error ? `${error.name}: ${error.message}` : String(error)
 }
 
 const withEncoding = (headers: Headers | undefined, encoded: Encoded): Map<string, unknown> =>
@@ -238,7 +242,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
   })
 
   const answerWith =
-    (handler: Handler): StreamHandler =>
+    (handler: Handler, onUnreadable: HandleOptions["onUnreadable"]): StreamHandler =>
     (incoming) =>
       Effect.gen(function* () {
         const { headers, origin, size } = incoming
@@ -248,31 +252,38 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
         if (blob === undefined) {
           return
         }
-        const answer = yield* Effect.flatMap(readRequest(incoming, blob), handler).pipe(
-          Effect.catchCause((cause) =>
-            Cause.hasInterruptsOnly(cause)
-              ? Effect.failCause(cause)
-              : Effect.andThen(
-                  Effect.logWarning(`${fqcn}: ${incoming.address.channel}/${incoming.address.topic} failed`, cause),
-                  Effect.fail(streamFailed(incoming.origin, thrown(cause)))
-                )
-          )
+        const { address, origin } = incoming
+        const read = Effect.tapError(readRequest(incoming, blob), (error) => onUnreadable?.(error) ?? Effect.void)
+        const answer = yield* Effect.flatMap(read, handler).pipe(
+          Effect.catchCause((cause) => {
+            if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
+            const text = causeText(cause)
+            const line = `${fqcn}: ${address.channel}/${address.topic} of ${origin} failed: ${text}`
+            return Effect.andThen(
+              // Where an error was raised says nothing beside its text; where a defect was, does.
+              Cause.hasDies(cause) ? Effect.logWarning(line, cause) : Effect.logWarning(line),
+              Effect.fail(streamFailed(origin, `blob_cb threw ${text}`))
+            )
+          })
         )
         if (requestId === "") {
           return
         }
         yield* Effect.catch(reply(incoming, requestId, answer ?? { returnCode: "process_exception" }), (error) =>
-          Effect.logDebug(`${fqcn}: a reply to ${incoming.origin} is lost: ${error.message}`)
+          Effect.logDebug(`${fqcn}: a reply to ${origin} is lost: ${error.message}`)
         )
       })
 
-  const serve = (handler: Handler): StreamHandler => {
-    const answer = answerWith(handler)
+  const serve = (handler: Handler, { onUnreadable }: HandleOptions): StreamHandler => {
+    const answer = answerWith(handler, onUnreadable)
     return (incoming) =>
       CellMessage.text(incoming.headers, streamHeader.requestId) === ""
         ? answer(incoming)
         : owed.during(incoming.origin, answer(incoming))
   }
 
-  return { request, send, handle: (address, handler, origin) => streams.handle(address, serve(handler), origin) }
+  const handle: StreamedRequests["handle"] = (address, handler, options) =>
+    streams.handle(address, serve(handler, options), options.origin)
+
+  return { request, send, handle }
 })
