@@ -5,6 +5,7 @@ import * as CellMessage from "../../src/cell/CellMessage.ts"
 import * as CertificateExchange from "../../src/cell/CertificateExchange.ts"
 import * as Fobs from "../../src/fobs/Fobs.ts"
 import { times, within } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { certificateOf, credentialsOf, toToday } from "./secure.ts"
 import { freshSeed, seeded } from "./wire.ts"
 
@@ -156,10 +157,12 @@ describe("CertificateExchange", () => {
         yield* toToday
         const next = seeded(seed)
         const pick = (below: number) => Math.floor(next() * below)
-        const { exchange, known } = yield* makeExchange(() => messageOf(trainer, shows("site-1")))
+        const { exchange, known, refused } = yield* makeExchange(() => messageOf(trainer, shows("site-1")))
         const originals = [shows("site-1"), shows("chained"), shows("site-1-listener", "server"), encoded([["x", 1]])]
         const codes = new Set<string>()
+        const memory = watchMemory(mutations)
         for (let i = 0; i < mutations; i += 1) {
+          memory.at(i)
           const original = originals[pick(originals.length)] ?? new Uint8Array(0)
           const bytes = original.slice(0, next() < 0.1 ? pick(original.byteLength) : original.byteLength)
           for (let flips = 1 + pick(3); flips > 0 && bytes.byteLength > 0; flips -= 1) {
@@ -167,7 +170,10 @@ describe("CertificateExchange", () => {
             bytes[at] = next() < 0.5 ? pick(256) : (bytes[at] ?? 0) ^ (1 << pick(8))
           }
           codes.add((yield* exchange.answer(messageOf(trainer, bytes)))?.returnCode ?? "silence")
+          // The test's own notes would count as memory.
+          refused.length = 0
         }
+        memory.check()
         for (const code of codes) assert.include(["ok", "process_exception", "silence"], code)
         // Changed white space, or bytes behind the certificate, don't matter; no other certificate came of it.
         const good = [fingerprint("site-1"), fingerprint("chained"), fingerprint("site-1-listener", "server")]

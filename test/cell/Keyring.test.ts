@@ -9,6 +9,7 @@ import { CipherError } from "../../src/cell/CipherError.ts"
 import { type KeyringSettings, makeKeyring } from "../../src/cell/internal/Keyring.ts"
 import * as MessageCipher from "../../src/cell/MessageCipher.ts"
 import { times, within } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { certificateOf, pki } from "./secure.ts"
 import { freshSeed, seeded } from "./wire.ts"
 
@@ -108,7 +109,9 @@ describe("Keyring", () => {
           originals.push(concat((yield* sender.seal(cj, server.checked, [new Uint8Array(size)])).pieces))
         }
         const stages = new Set<string>()
+        const memory = watchMemory(mutations)
         for (let i = 0; i < mutations; i += 1) {
+          memory.at(i)
           const original = originals[pick(originals.length)] ?? assert.fail()
           const cut = next() < 0.2 ? pick(original.byteLength) : original.byteLength
           const bytes = new Uint8Array(cut + (next() < 0.1 ? pick(40) : 0))
@@ -124,6 +127,7 @@ describe("Keyring", () => {
           assert.instanceOf(failure, CipherError)
           stages.add(failure?.stage ?? "")
         }
+        memory.check()
         assert.deepStrictEqual([...stages].sort(), ["length", "signature", "version"])
       }).pipe(Effect.provide(SecureRandom.layerWebCrypto)),
     within(60_000)

@@ -3,6 +3,7 @@ import { Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npy from "../../src/fobs/Npy.ts"
 import { times } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { floats, hex, latin1, mutate, npy, random } from "./arrays.ts"
 import { readFixture, vectors } from "./fixtures.ts"
 
@@ -192,7 +193,9 @@ describe("Npy", () => {
     const next = random(seed)
     const originals = captured.map(({ file }) => inside(readFixture(file))).filter(({ length }) => length < 4096)
     let accepted = 0
+    const memory = watchMemory(mutations)
     for (let n = 0; n < mutations; n++) {
+      memory.at(n)
       const original = originals[n % originals.length] ?? new Uint8Array(0)
       const bytes = mutate(original.subarray(0, 600), next)
       const result = Npy.decode(bytes)
@@ -203,6 +206,7 @@ describe("Npy", () => {
       assert.isTrue(Result.isSuccess(again), `seed ${seed}, round ${n}: ${dtype} [${shape}]`)
       assert.strictEqual(result.success.bytes.length, size * itemSize, `seed ${seed}, round ${n}`)
     }
+    memory.check()
     assert.isAbove(accepted, 100)
   })
 })

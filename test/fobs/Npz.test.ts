@@ -4,6 +4,7 @@ import { Effect, Result } from "effect"
 import type { NdArray } from "../../src/fobs/NdArray.ts"
 import * as Npz from "../../src/fobs/Npz.ts"
 import { times } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { elements, floats, hex, ints, mutate, npy, random } from "./arrays.ts"
 import { readFixture, vectors } from "./fixtures.ts"
 import { concat, file, refusal, refused, zip } from "./zips.ts"
@@ -181,7 +182,9 @@ describe("Npz", () => {
     ]
     const maxBytes = 2 ** 20
     let accepted = 0
+    const memory = watchMemory(mutations)
     for (let n = 0; n < mutations; n++) {
+      memory.at(n)
       const bytes = mutate(originals[n % originals.length] ?? new Uint8Array(0), next)
       const result = Npz.decode(bytes, { maxBytes })
       if (Result.isFailure(result)) continue
@@ -189,6 +192,7 @@ describe("Npz", () => {
       const total = [...result.success.values()].reduce((sum, array) => sum + array.byteLength, 0)
       assert.isAtMost(total, maxBytes, `seed ${seed}, round ${n}`)
     }
+    memory.check()
     assert.isAbove(accepted, 100)
   })
 })

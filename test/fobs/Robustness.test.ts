@@ -11,6 +11,7 @@ import { FLContext } from "../../src/model/FLContext.ts"
 import * as ModelCodec from "../../src/model/ModelCodec.ts"
 import { Shareable } from "../../src/model/Shareable.ts"
 import { times, within } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { concat, readFixture, vectors } from "./fixtures.ts"
 
 const codec = ModelCodec.codec
@@ -146,7 +147,9 @@ describe(`FOBS by chance, seed ${seed}`, () => {
         .map(({ file }) => readFixture(file))
         .filter(({ length }) => length > 0 && length < 4000)
       const outcomes = { value: 0, error: 0 }
+      const memory = watchMemory(mutations)
       for (let i = 0; i < mutations; i++) {
+        memory.at(i)
         const original = originals[i % originals.length] ?? new Uint8Array(1)
         const result = codec.decode(damage(original, originals, chance), { lossless: i % 2 === 0, items: "keep" })
         if (Result.isSuccess(result)) {
@@ -160,6 +163,7 @@ describe(`FOBS by chance, seed ${seed}`, () => {
           assert.notInclude(result.failure.message, " threw: ")
         }
       }
+      memory.check()
       assert.isAbove(outcomes.value, 1000)
       assert.isAbove(outcomes.error, 1000)
     },

@@ -2,6 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as Frame from "../../src/transport/Frame.ts"
 import { times } from "../support/long.ts"
+import { watchMemory } from "../support/memory.ts"
 import { asDecoded, asEncoded, fixture, fromHex, makeRandom, toHex, typed } from "./support.ts"
 
 const get = <A, E>(result: Result.Result<A, E>): A => Result.getOrThrow(result)
@@ -142,7 +143,10 @@ describe("Frame", () => {
       )
     ].map(fromHex)
     let refused = 0
-    for (let run = 0; run < times(20_000, 50); run++) {
+    const runs = times(20_000, 50)
+    const memory = watchMemory(runs)
+    for (let run = 0; run < runs; run++) {
+      memory.at(run)
       const original = captured[random(captured.length)]
       assert.isDefined(original)
       const bytes = original.slice(0, random(8) === 0 ? random(original.length + 1) : original.length)
@@ -153,6 +157,7 @@ describe("Frame", () => {
       assert.include(["none", "BadData"], reason, `seed ${seed}, run ${run}: ${toHex(bytes)}`)
       refused += reason === "BadData" ? 1 : 0
     }
+    memory.check()
     assert.isAbove(refused, 1000)
   })
 })
