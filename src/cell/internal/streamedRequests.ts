@@ -245,14 +245,13 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     (handler: Handler, onUnreadable: HandleOptions["onUnreadable"]): StreamHandler =>
     (incoming) =>
       Effect.gen(function* () {
-        const { headers, origin, size } = incoming
+        const { address, headers, origin, size } = incoming
         const requestId = CellMessage.text(headers, streamHeader.requestId)
         const progress = progressOf("receive", origin, requestId, size)
         const blob = yield* progress.during(readBlob(incoming, maxBlobSize, progress.moved))
         if (blob === undefined) {
           return
         }
-        const { address, origin } = incoming
         const read = Effect.tapError(readRequest(incoming, blob), (error) => onUnreadable?.(error) ?? Effect.void)
         const answer = yield* Effect.flatMap(read, handler).pipe(
           Effect.catchCause((cause) => {
