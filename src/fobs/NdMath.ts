@@ -65,15 +65,19 @@ type BigInts = BigInt64Array | BigUint64Array
 const isBigInts = (elements: TypedArray): elements is BigInts =>
   elements instanceof BigInt64Array || elements instanceof BigUint64Array
 
+/** Elements of `array` as {@link stored} gave them, to be overwritten: a copy, but where they are one already. */
+const writable = <A extends TypedArray>(array: NdArray, elements: A): A =>
+  elements.buffer === array.bytes.buffer ? (elements.slice() as A) : elements // slice answers the type it was called on
+
 /** New elements of the same kind: storing wraps ints and rounds floats. */
-const computed = <A extends Numbers>(elements: A, f: (value: number, index: number) => number): A => {
-  const result = elements.slice() as A // slice answers the type it was called on
+const computed = <A extends Numbers>(array: NdArray, elements: A, f: (value: number, index: number) => number): A => {
+  const result = writable(array, elements)
   for (let i = 0; i < result.length; i++) result[i] = f(result[i] ?? 0, i)
   return result
 }
 
-const computedBig = (elements: BigInts, f: (value: bigint, index: number) => bigint): BigInts => {
-  const result = elements.slice()
+const computedBig = (array: NdArray, elements: BigInts, f: (value: bigint, index: number) => bigint): BigInts => {
+  const result = writable(array, elements)
   for (let i = 0; i < result.length; i++) result[i] = f(result[i] ?? 0n, i)
   return result
 }
@@ -92,13 +96,13 @@ export const addScalar = (array: NdArray, scalar: number | bigint): NdArray => {
   const info = infoOf(array)
   const elements = isNumeric(array) ? Result.getOrUndefined(stored(array)) : undefined
   if (info === undefined || elements === undefined) return array
-  if (isBigInts(elements)) return rebuild(array, addToBigInts(elements, scalar))
-  if (info.kind === "i" || info.kind === "u") return rebuild(array, addToInts(elements, scalar))
+  if (isBigInts(elements)) return rebuild(array, addToBigInts(array, elements, scalar))
+  if (info.kind === "i" || info.kind === "u") return rebuild(array, addToInts(array, elements, scalar))
   const addend = asFloat(info, Number(scalar))
   const every = info.kind === "c" ? 2 : 1
   return rebuild(
     array,
-    computed(elements, (value, i) => (i % every === 0 ? value + addend : value))
+    computed(array, elements, (value, i) => (i % every === 0 ? value + addend : value))
   )
 }
 
@@ -107,20 +111,20 @@ const asFloat = ({ itemSize, kind }: DtypeInfo.DtypeInfo, value: number): number
   return itemSize === (kind === "c" ? 8 : 4) ? Math.fround(value) : value
 }
 
-const addToInts = (elements: Numbers, scalar: number | bigint): Numbers => {
+const addToInts = (array: NdArray, elements: Numbers, scalar: number | bigint): Numbers => {
   if (typeof scalar === "number" && !Number.isInteger(scalar)) {
-    return computed(elements, (value) => Math.trunc(value + scalar))
+    return computed(array, elements, (value) => Math.trunc(value + scalar))
   }
   const wrapped = Number(BigInt.asIntN(32, BigInt(scalar)))
-  return computed(elements, (value) => value + wrapped)
+  return computed(array, elements, (value) => value + wrapped)
 }
 
-const addToBigInts = (elements: BigInts, scalar: number | bigint): BigInts => {
+const addToBigInts = (array: NdArray, elements: BigInts, scalar: number | bigint): BigInts => {
   if (typeof scalar === "number" && !Number.isInteger(scalar)) {
-    return computedBig(elements, (value) => toBigInt(Number(value) + scalar))
+    return computedBig(array, elements, (value) => toBigInt(Number(value) + scalar))
   }
   const addend = BigInt(scalar)
-  return computedBig(elements, (value) => value + addend)
+  return computedBig(array, elements, (value) => value + addend)
 }
 
 /**
@@ -138,7 +142,9 @@ export const map = (array: NdArray, f: (value: number, index: number) => number)
   return Result.map(stored(rowMajor), (elements) =>
     rebuild(
       rowMajor,
-      isBigInts(elements) ? computedBig(elements, (value, i) => toBigInt(f(Number(value), i))) : computed(elements, f)
+      isBigInts(elements)
+        ? computedBig(array, elements, (value, i) => toBigInt(f(Number(value), i)))
+        : computed(array, elements, f)
     )
   )
 }
@@ -179,12 +185,12 @@ const combine = (
     if (isBigInts(x) && isBigInts(y))
       return rebuild(
         left,
-        computedBig(x, (value, i) => bigints(value, y[i] ?? 0n))
+        computedBig(a, x, (value, i) => bigints(value, y[i] ?? 0n))
       )
     if (isBigInts(x) || isBigInts(y)) return yield* refuse(`${describe(a)} and ${describe(b)} differ in dtype`)
     return rebuild(
       left,
-      computed(x, (value, i) => numbers(value, y[i] ?? 0))
+      computed(a, x, (value, i) => numbers(value, y[i] ?? 0))
     )
   })
 }
@@ -265,23 +271,24 @@ export const fromFloat64 = (like: NdArray, values: Float64Array): Result.Result<
         : Result.succeed(
             rebuild(
               rowMajor,
-              computed(elements, (_, i) => values[i] ?? 0)
+              computed(like, elements, (_, i) => values[i] ?? 0)
             )
           )
     }
-    return Result.succeed(rebuild(rowMajor, roundedInts(elements, values, limits(info))))
+    return Result.succeed(rebuild(rowMajor, roundedInts(like, elements, values, limits(info))))
   })
 }
 
 const roundedInts = (
+  like: NdArray,
   elements: TypedArray,
   values: Float64Array,
   [low, high]: readonly [bigint, bigint]
 ): TypedArray => {
   const at = (i: number): number => clamp(roundHalfEven(values[i] ?? 0), Number(low), Number(high))
   // The highest 64-bit int lies between two float64s: only as a bigint it can be held.
-  if (isBigInts(elements)) return computedBig(elements, (_, i) => clamp(toBigInt(at(i)), low, high))
-  return computed(elements, (_, i) => at(i))
+  if (isBigInts(elements)) return computedBig(like, elements, (_, i) => clamp(toBigInt(at(i)), low, high))
+  return computed(like, elements, (_, i) => at(i))
 }
 
 /**
@@ -333,7 +340,7 @@ export const meanOfLongInts = (
     const rowMajor = like.toC()
     return rebuild(
       rowMajor,
-      computedBig(columns[0]?.elements ?? new BigInt64Array(0), (_, i) => mean(i))
+      computedBig(like, columns[0]?.elements ?? new BigInt64Array(0), (_, i) => mean(i))
     )
   })
 

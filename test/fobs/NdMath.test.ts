@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import * as NdMath from "../../src/fobs/NdMath.ts"
-import { elements, floats, fromHex, hex, ints, longs } from "./arrays.ts"
+import { elements, floats, fromHex, hex, ints, longs, unaligned } from "./arrays.ts"
 
 const failure = (result: Result.Result<unknown, { readonly reason: { readonly _tag: string } }>): string =>
   Result.isFailure(result) ? result.failure.reason._tag : "accepted"
@@ -32,6 +32,13 @@ describe("NdMath.addScalar", () => {
   it("adds to the real part of complex numbers", () => {
     const array = NdMath.addScalar(new NdArray("<c8", [2], floats([1, 2, 3, 4]).bytes), 1)
     assert.deepStrictEqual([array.dtype, array.shape, elements(array)], ["<c8", [2], [2, 2, 4, 4]])
+  })
+
+  it("leaves an input alone that lies at an odd address", () => {
+    const array = unaligned(floats([1, 2]))
+    assert.deepStrictEqual(elements(NdMath.addScalar(array, 1)), [2, 3])
+    assert.deepStrictEqual(elements(Result.getOrThrow(NdMath.add(array, array))), [2, 4])
+    assert.deepStrictEqual(elements(array), [1, 2])
   })
 
   it("keeps shape and order, and leaves its input alone", () => {
