@@ -118,19 +118,26 @@ export const serveTasks = Effect.fn("Trainer.serveTasks")(function* <E, R>(
   session: Session.TrainerSession["Service"],
   train: (model: FLModel) => Effect.Effect<FLModel, E, R>
 ): Effect.fn.Return<void, TrainerError, Exclude<R, Session.TrainerSession>> {
+  while (yield* serveTask(session, train)) {}
+})
+
+/** Serves one task and says whether there was one. A frame of its own, so that its models are gone with it. */
+const serveTask = Effect.fnUntraced(function* <E, R>(
+  session: Session.TrainerSession["Service"],
+  train: (model: FLModel) => Effect.Effect<FLModel, E, R>
+): Effect.fn.Return<boolean, TrainerError, Exclude<R, Session.TrainerSession>> {
   const over = Effect.raceFirst(session.ended, Effect.as(session.stopped, Option.none<Exit.Exit<FLModel, E>>()))
-  while (true) {
-    const model = yield* session.receive
-    if (Option.isNone(model)) return
-    // Suspended, so that a `train` that throws outright fails like one whose effect does.
-    const training = Effect.suspend(() => train(model.value)).pipe(
-      Effect.provideService(Session.TrainerSession, session),
-      Effect.exit
-    )
-    const outcome = yield* Effect.raceFirst(Effect.asSome(training), over)
-    if (Option.isNone(outcome)) return
-    yield* Effect.catch(answer(session, outcome.value), (error) => goOn(session, error))
-  }
+  const model = yield* session.receive
+  if (Option.isNone(model)) return false
+  // Suspended, so that a `train` that throws outright fails like one whose effect does.
+  const training = Effect.suspend(() => train(model.value)).pipe(
+    Effect.provideService(Session.TrainerSession, session),
+    Effect.exit
+  )
+  const outcome = yield* Effect.raceFirst(Effect.asSome(training), over)
+  if (Option.isNone(outcome)) return false
+  yield* Effect.catch(answer(session, outcome.value), (error) => goOn(session, error))
+  return true
 })
 
 /** Sends what came of a task. A model that can't be sent is a failure of the training as any other. */

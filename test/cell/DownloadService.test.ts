@@ -1,9 +1,8 @@
-import { setFlagsFromString } from "node:v8"
-import { runInNewContext } from "node:vm"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Scope } from "effect"
 import { NdArray } from "../../src/fobs/NdArray.ts"
 import { Tensor } from "../../src/fobs/Tensor.ts"
+import { collectGarbage } from "../support/garbage.ts"
 import { chat, makeFamily } from "./support.ts"
 
 const floats = (count: number, first = 0) =>
@@ -58,8 +57,6 @@ describe("downloads between cells", () => {
   for (const chunkSize of [2 * 1024 * 1024, 0]) {
     it.effect(`a model is let go when its message is over (chunkSize ${chunkSize})`, () =>
       Effect.gen(function* () {
-        setFlagsFromString("--expose-gc")
-        const collect: () => void = runInNewContext("gc")
         const { job, parent } = yield* makeFamily()
         const alive: Array<WeakRef<ArrayBufferLike>> = []
         const watch = (array: unknown) => {
@@ -86,8 +83,7 @@ describe("downloads between cells", () => {
         )
         // The last message may still be somebody's local variable; those before may not.
         yield* Effect.repeat(send, { times: 3 })
-        yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
-        collect()
+        yield* collectGarbage
         assert.lengthOf(alive, 12)
         assert.deepStrictEqual(
           alive.slice(0, 9).map((each) => each.deref() === undefined),
