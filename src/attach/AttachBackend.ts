@@ -46,6 +46,8 @@ export class AttachBackend extends Context.Service<
      *
      * No task fails whose result was accepted, but for one case: a result whose return code is not `OK` is the trainer's
      * own word that it failed (`TaskFailed`), and the session goes on.
+     *
+     * The result's memory is the caller's own: nobody else reads it or writes to it.
      */
     readonly execute: (task: AttachTask) => Effect.Effect<Shareable, AttachError>
     readonly session: Effect.Effect<SessionState>

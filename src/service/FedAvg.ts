@@ -10,6 +10,8 @@ import * as TensorMath from "../fobs/TensorMath.ts"
 import { FLModel } from "../model/FLModel.ts"
 import * as ModelExchange from "../model/ModelExchange.ts"
 import { FedAvgError, NoResults, WrongParameter, WrongResult } from "./FedAvgError.ts"
+import * as Blockwise from "./internal/blockwise.ts"
+import { unshared } from "./internal/memory.ts"
 
 /**
  * What one trainer made of a round.
@@ -30,6 +32,12 @@ export interface TrainerResult {
 export interface AggregateOptions {
   /** The model that the trainers started from; needed when they send differences. */
   readonly global?: FLModel
+  /**
+   * Whether the memory of the first result may be overwritten, and become that of the average: then the average of large
+   * arrays takes none beside that of the results (of 64-bit ints it does). Whatever comes of it, the first result is not
+   * to be used any more. What shares memory with another result or `global` is left as it is. Default: false.
+   */
+  readonly inPlace?: boolean
 }
 
 type AnyArray = TensorMath.AnyArray
@@ -78,9 +86,10 @@ export const aggregate = (
       yield* checkKind(first, other)
       yield* addResult(averages, first, other, { share, weight: weights.exact[n + 1] ?? 1n })
     }
-    const params = yield* finishAverages(averages, first)
+    const isOwn = options.inPlace === true ? ownMemory(averages, others, options.global) : () => false
+    const params = yield* finishAverages(averages, first, isOwn)
     const isDiff = first.model.paramsType === "DIFF"
-    return build(isDiff ? yield* addToGlobal(params, first, options.global) : params, all, weights, options.global)
+    return build(isDiff ? yield* addToGlobal(params, first, options, isOwn) : params, all, weights, options.global)
   })
 
 // --- weights ---
@@ -126,16 +135,12 @@ const weightsOf = (all: ReadonlyArray<TrainerResult>): Weights => {
   return { shares, exact: asInts(weights) }
 }
 
-/** Moves an average towards a value: what is equal stays equal to the last bit; infinities don't become NaN. */
-const towards = (average: number, value: number, share: number): number =>
-  Number.isFinite(average) ? average + (value - average) * share : average + value
-
 // --- arrays ---
 
 interface Average {
   readonly first: AnyArray
-  /** The running average; absent as long as all arrays were the same. */
-  mean: Float64Array | undefined
+  /** The arrays from the first one on that differs from all before: what is averaged with them. */
+  readonly others: Array<Blockwise.Share>
   /** All arrays so far, where they are ints of 64 bits: float64 can't hold their average. */
   readonly parts: [TensorMath.Weighted, ...Array<TensorMath.Weighted>]
   /** Whether one of them differs from the first. */
@@ -172,7 +177,7 @@ const startAverages = (
   Result.map(arraysOf(first), (arrays) => {
     const averages = new Map<string, Average>()
     for (const [name, array] of arrays) {
-      averages.set(name, { first: array, mean: undefined, parts: [{ array, weight }], isMixed: false })
+      averages.set(name, { first: array, others: [], parts: [{ array, weight }], isMixed: false })
     }
     return averages
   })
@@ -221,23 +226,39 @@ const addArray = (average: Average, array: AnyArray, { share, weight }: Weight):
       average.isMixed ||= !isSame(average.first, array)
       return
     }
-    if (average.mean === undefined && isSame(average.first, array)) return
-    const values = yield* TensorMath.toFloat64(array)
-    const mean = average.mean ?? (yield* TensorMath.toFloat64(average.first))
-    for (let i = 0; i < mean.length; i++) mean[i] = towards(mean[i] ?? 0, values[i] ?? 0, share)
-    average.mean = mean
+    if (average.others.length === 0 && isSame(average.first, array)) return
+    yield* Blockwise.checkNumbers(array)
+    average.others.push({ array, share })
   })
+
+/** Whether memory of the average's first arrays is nobody else's. */
+type IsOwn = (bytes: Uint8Array) => boolean
+
+const ownMemory = (
+  averages: ReadonlyMap<string, Average>,
+  others: ReadonlyArray<TrainerResult>,
+  global: FLModel | undefined
+): IsOwn => {
+  const models = [...others.map(({ model }) => model), ...(global === undefined ? [] : [global])]
+  const arrays = [
+    ...Array.from(averages.values(), ({ first }) => first),
+    ...models.flatMap(({ weights }) => [...weights.values()])
+  ]
+  const alone = unshared(arrays.map(({ bytes }) => bytes))
+  return (bytes) => alone.has(bytes)
+}
 
 const finishAverages = (
   averages: ReadonlyMap<string, Average>,
-  { trainer }: TrainerResult
+  { trainer }: TrainerResult,
+  isOwn: IsOwn
 ): Result.Result<ReadonlyMap<string, AnyArray>, FedAvgError> =>
   Result.gen(function* () {
     const params = new Map<string, AnyArray>()
-    for (const [name, { first, isMixed, mean, parts }] of averages) {
+    for (const [name, { first, isMixed, others, parts }] of averages) {
       const whole = isMixed ? TensorMath.meanOfLongInts(parts) : Result.succeed(first)
-      const rounded = mean === undefined ? whole : TensorMath.fromFloat64(first, mean)
-      params.set(name, yield* Result.mapError(rounded, ({ message }) => wrongParameterError(trainer, name, message)))
+      const mean = others.length === 0 ? whole : Blockwise.mean(first, others, isOwn(first.bytes))
+      params.set(name, yield* Result.mapError(mean, ({ message }) => wrongParameterError(trainer, name, message)))
     }
     return params
   })
@@ -245,7 +266,8 @@ const finishAverages = (
 const addToGlobal = (
   differences: ReadonlyMap<string, AnyArray>,
   { trainer }: TrainerResult,
-  global: FLModel | undefined
+  { global }: AggregateOptions,
+  isOwn: IsOwn
 ): Result.Result<ReadonlyMap<string, unknown>, FedAvgError> =>
   Result.gen(function* () {
     if (global?.params === undefined) {
@@ -260,7 +282,7 @@ const addToGlobal = (
         const what = `it is ${TensorMath.describe(difference)}, the global model has ${TensorMath.describe(base)}`
         return yield* wrongParameter(trainer, name, what)
       }
-      const sum = TensorMath.add(base, difference)
+      const sum = Blockwise.add(base, difference, isOwn(difference.bytes))
       params.set(name, yield* Result.mapError(sum, ({ message }) => wrongParameterError(trainer, name, message)))
     }
     return params
@@ -274,7 +296,7 @@ const averageMetrics = (all: ReadonlyArray<TrainerResult>, { shares }: Weights):
     for (const [name, average] of averages) {
       const value = model.metrics?.get(name)
       if (value === undefined) averages.delete(name)
-      else averages.set(name, towards(average, value, shares[n] ?? 0))
+      else averages.set(name, Blockwise.towards(average, value, shares[n] ?? 0))
     }
   }
   return averages

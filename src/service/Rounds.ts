@@ -23,7 +23,10 @@ type Trainer = AttachBackend["Service"]
  */
 export type RoundEvent = Data.TaggedEnum<{
   RoundStarted: { readonly round: number; readonly totalRounds: number; readonly attempt: number }
-  /** A trainer's result is here. */
+  /**
+   * A trainer's result is here. Once all are, the average may be made in the memory of one of them: what is to be kept
+   * beyond the handling of this event must be copied.
+   */
   ResultReceived: {
     readonly round: number
     readonly attachId: string
@@ -55,11 +58,14 @@ export const RoundEvent = Data.taggedEnum<RoundEvent>()
  * @category models
  * @since 0.1.0
  */
-export interface RoundsOptions<R = never> {
+export interface RoundsOptions<R = never, E = never> {
   /** Who trains; results are aggregated in this order. */
   readonly trainers: readonly [Trainer, ...ReadonlyArray<Trainer>]
-  /** The first global model: its parameters are what counts. */
-  readonly model: FLModel
+  /**
+   * The first global model, or what makes it: its parameters are what counts. A large one is better made: whoever holds
+   * the options holds a model that is given, in all rounds; one that is made is let go once the first round is over.
+   */
+  readonly model: FLModel | Effect.Effect<FLModel, E, R>
   readonly rounds: number
   /** The name of the tasks; `train` by default. */
   readonly task?: string
@@ -122,9 +128,9 @@ const attached = ({ attachId, sessionChanges }: Trainer) =>
  * @category combinators
  * @since 0.1.0
  */
-export const run = Effect.fn("Rounds.run")(function* <R = never>(
-  options: RoundsOptions<R>
-): Effect.fn.Return<FLModel, AttachError | FedAvgError, R> {
+export const run = Effect.fn("Rounds.run")(function* <R = never, E = never>(
+  options: RoundsOptions<R, E>
+): Effect.fn.Return<FLModel, AttachError | FedAvgError | E, R> {
   const settings: Settings<R> = {
     trainers: options.trainers,
     task: options.task ?? "train",
@@ -133,7 +139,7 @@ export const run = Effect.fn("Rounds.run")(function* <R = never>(
     emit: options.onEvent ?? (() => Effect.void)
   }
   let retries = options.retryRounds ?? 0
-  let model = new FLModel({ params: options.model.params ?? [] })
+  let model = yield* firstModel(options.model)
   for (let round = 0; round < options.rounds; round++) {
     let attempt = 1
     let done = yield* runRound(settings, { round, attempt, model, failFast: retries === 0 })
@@ -146,6 +152,12 @@ export const run = Effect.fn("Rounds.run")(function* <R = never>(
   }
   return model
 })
+
+const firstModel = <R, E>(given: FLModel | Effect.Effect<FLModel, E, R>): Effect.Effect<FLModel, E, R> =>
+  Effect.map(
+    given instanceof FLModel ? Effect.succeed(given) : given,
+    ({ params }) => new FLModel({ params: params ?? [] })
+  )
 
 interface Settings<R> {
   readonly trainers: ReadonlyArray<Trainer>
@@ -169,25 +181,35 @@ const runRound = Effect.fnUntraced(function* <R>(settings: Settings<R>, { attemp
   yield* emit(RoundEvent.RoundStarted({ round, totalRounds, attempt }))
   const global = new FLModel({ params: model.params ?? [], startRound: 0, currentRound: round, totalRounds })
   const started = yield* Clock.monotonicTimeNanos
-  const results = yield* gather(settings, global, round, failFast)
-  if (Result.isFailure(results)) return Result.fail(results.failure)
-  const next = yield* Effect.fromResult(aggregate(settings, global, results.success))
+  const next = yield* Effect.flatMap(gather(settings, global, round, failFast), (results) =>
+    aggregate(settings, global, results)
+  )
+  if (Result.isFailure(next)) return next
   const duration = yield* since(started)
-  yield* emit(RoundEvent.RoundDone({ round, duration, results: results.success.length, model: next }))
-  return Result.succeed(next)
+  yield* emit(RoundEvent.RoundDone({ round, duration, results: settings.trainers.length, model: next.success }))
+  return next
 })
 
-/** Each result is held against the model that was sent, so that the trainer is named which changed it. */
-const aggregate = <R>(
+/**
+ * The next global model, if there are results; they are not to be used any more. Each is held against the model that was
+ * sent, so that the trainer is named which changed it.
+ */
+const aggregate = <R, E>(
   { acceptChangedModel }: Settings<R>,
   global: FLModel,
-  results: ReadonlyArray<FedAvg.TrainerResult>
-): Result.Result<FLModel, FedAvgError> =>
-  Result.gen(function* () {
-    if (acceptChangedModel) return yield* FedAvg.aggregate(results, { global })
+  gathered: Result.Result<ReadonlyArray<FedAvg.TrainerResult>, E>
+): Effect.Effect<Result.Result<FLModel, E>, FedAvgError> => {
+  if (Result.isFailure(gathered)) return Effect.succeed(Result.fail(gathered.failure))
+  const results = gathered.success
+  const next = Result.gen(function* () {
+    // What a backend gives is its caller's own.
+    const options = { global, inPlace: true }
+    if (acceptChangedModel) return yield* FedAvg.aggregate(results, options)
     for (const result of results) yield* SentModel.check(global, result)
-    return SentModel.inByteOrderOf(global, yield* FedAvg.aggregate(results, { global }))
+    return SentModel.inByteOrderOf(global, yield* FedAvg.aggregate(results, options))
   })
+  return Effect.map(Effect.fromResult(next), Result.succeed)
+}
 
 const since = (started: bigint) => Effect.map(Clock.monotonicTimeNanos, (now) => Duration.nanos(now - started))
 

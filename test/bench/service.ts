@@ -59,7 +59,7 @@ const averagedRounds = Effect.fn("averagedRounds")(function* (
 ) {
   yield* Rounds.run({
     trainers: backends,
-    model: makeModel(),
+    model: Effect.sync(makeModel),
     rounds: Number(rounds),
     onEvent: (event) =>
       event._tag === "RoundDone"
