@@ -9,10 +9,9 @@ import { AttachBackend, FLModel, ModelFile, NodeAttach, Rounds } from "fl-attach
 
 const program = Effect.gen(function* () {
   const trainer = yield* AttachBackend
-  const params = yield* ModelFile.read("model.npz")
   const model = yield* Rounds.run({
     trainers: [trainer],
-    model: new FLModel({ params }),
+    model: Effect.map(ModelFile.read("model.npz"), (params) => new FLModel({ params })),
     rounds: 3,
     onEvent: (event) => Console.log(event._tag)
   })

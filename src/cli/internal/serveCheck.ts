@@ -213,6 +213,12 @@ const checkSpace = Effect.fnUntraced(function* (out: string, model: FLModel) {
   }
 })
 
+/** Gives the model away, once: nobody holds on to it while rounds make others of it. */
+const handedOver = (model: FLModel): Effect.Effect<FLModel> => {
+  const left = [model]
+  return Effect.orDie(Effect.suspend(() => Effect.fromNullishOr(left.pop())))
+}
+
 /** Checks all and reads the model; the first thing that is wrong is a Failure with exit code 2. */
 export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptions) {
   yield* checkNames(options)
@@ -232,5 +238,5 @@ export const checkServe = Effect.fn("checkServe")(function* (options: ServeOptio
   const metadata = yield* Effect.mapError(ModelFile.readMetadata(options.model), ({ message }) =>
     wrongUsage(`--model: ${message}`)
   )
-  return { trainers, place, model, metadata }
+  return { trainers, place, model: handedOver(model), metadata }
 })

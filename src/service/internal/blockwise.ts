@@ -96,12 +96,12 @@ const meanOfNative = (shares: ReadonlyArray<number>, width: number) => {
   return ([first, ...others]: Alike): Computed => {
     // Arrays may lie unaligned.
     bytes.set(first.bytes)
-    mean.set(elements)
+    for (let i = 0; i < blockLength; i++) mean[i] = elements[i] ?? 0
     for (const [n, other] of others.entries()) {
       bytes.set(other.bytes)
       moveTowards(mean, elements, shares[n] ?? 0)
     }
-    elements.set(mean)
+    for (let i = 0; i < blockLength; i++) elements[i] = mean[i] ?? 0
     return Result.succeed(withBytes(first, bytes.subarray(0, first.byteLength), first.shape))
   }
 }
