@@ -76,6 +76,11 @@ export class FLModel {
     return weights
   }
 
+  /** Bytes of all {@link weights}. */
+  get byteLength(): number {
+    return Array.from(this.weights.values()).reduce((sum, { byteLength }) => sum + byteLength, 0)
+  }
+
   /** This model with other parameters, and of another type if one is given; all else is the same. */
   withParams(params: Iterable<readonly [string, unknown]>, paramsType: ParamsType = this.paramsType): FLModel {
     const { currentRound, meta, metrics, startRound, totalRounds } = this

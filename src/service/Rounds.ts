@@ -9,6 +9,7 @@ import { type AttachError, attachError, BackendClosed, EncodeFailed, TaskFailed 
 import { FLModel } from "../model/FLModel.ts"
 import * as ModelExchange from "../model/ModelExchange.ts"
 import type { Shareable } from "../model/Shareable.ts"
+import { collectArrays } from "../platform/Garbage.ts"
 import * as FedAvg from "./FedAvg.ts"
 import type { FedAvgError } from "./FedAvgError.ts"
 import * as SentModel from "./internal/sentModel.ts"
@@ -180,6 +181,8 @@ const runRound = Effect.fnUntraced(function* <R>(settings: Settings<R>, { attemp
   const { emit, totalRounds } = settings
   yield* emit(RoundEvent.RoundStarted({ round, totalRounds, attempt }))
   const global = new FLModel({ params: model.params ?? [], startRound: 0, currentRound: round, totalRounds })
+  // Of the round before, the model that it sent and all results but one.
+  if (round > 0 || attempt > 1) yield* collectArrays(settings.trainers.length * model.byteLength)
   const started = yield* Clock.monotonicTimeNanos
   const next = yield* Effect.flatMap(gather(settings, global, round, failFast), (results) =>
     aggregate(settings, global, results)

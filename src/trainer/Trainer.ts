@@ -9,6 +9,7 @@ import { Cause, Config, Deferred, Effect, Exit, Option, type Scope } from "effec
 import { SecureRandom } from "effect/crypto"
 import type { FLModel } from "../model/FLModel.ts"
 import type { FileLock } from "../platform/FileLock.ts"
+import { collectArrays } from "../platform/Garbage.ts"
 import type { PrivateFiles } from "../platform/PrivateFiles.ts"
 import type { Drivers } from "../transport/Drivers.ts"
 import { connect } from "./internal/connect.ts"
@@ -118,26 +119,33 @@ export const serveTasks = Effect.fn("Trainer.serveTasks")(function* <E, R>(
   session: Session.TrainerSession["Service"],
   train: (model: FLModel) => Effect.Effect<FLModel, E, R>
 ): Effect.fn.Return<void, TrainerError, Exclude<R, Session.TrainerSession>> {
-  while (yield* serveTask(session, train)) {}
+  while (true) {
+    const held = yield* serveTask(session, train)
+    if (Option.isNone(held)) return
+    yield* collectArrays(held.value)
+  }
 })
 
-/** Serves one task and says whether there was one. A frame of its own, so that its models are gone with it. */
+/**
+ * Serves one task and says how many bytes it held, or `None` when there is no further task. It has a frame of its own,
+ * so that its models are gone with it.
+ */
 const serveTask = Effect.fnUntraced(function* <E, R>(
   session: Session.TrainerSession["Service"],
   train: (model: FLModel) => Effect.Effect<FLModel, E, R>
-): Effect.fn.Return<boolean, TrainerError, Exclude<R, Session.TrainerSession>> {
+): Effect.fn.Return<Option.Option<number>, TrainerError, Exclude<R, Session.TrainerSession>> {
   const over = Effect.raceFirst(session.ended, Effect.as(session.stopped, Option.none<Exit.Exit<FLModel, E>>()))
   const model = yield* session.receive
-  if (Option.isNone(model)) return false
+  if (Option.isNone(model)) return Option.none()
   // Suspended, so that a `train` that throws outright fails like one whose effect does.
   const training = Effect.suspend(() => train(model.value)).pipe(
     Effect.provideService(Session.TrainerSession, session),
     Effect.exit
   )
   const outcome = yield* Effect.raceFirst(Effect.asSome(training), over)
-  if (Option.isNone(outcome)) return false
+  if (Option.isNone(outcome)) return Option.none()
   yield* Effect.catch(answer(session, outcome.value), (error) => goOn(session, error))
-  return true
+  return Option.some(2 * model.value.byteLength)
 })
 
 /** Sends what came of a task. A model that can't be sent is a failure of the training as any other. */

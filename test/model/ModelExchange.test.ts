@@ -199,6 +199,20 @@ describe("ModelExchange.fromShareable", () => {
   })
 })
 
+describe("FLModel.byteLength", () => {
+  it("counts arrays and tensors, and nothing else", () => {
+    const tensor = new Tensor("BF16", [3], new Uint8Array(6))
+    const params = [
+      ["a", floats([1, 2])],
+      ["s", new NumpyScalar("int64", 3)],
+      ["t", tensor],
+      ["text", "none"]
+    ] as const
+    assert.strictEqual(new FLModel({ params }).byteLength, 8 + 8 + 6)
+    assert.strictEqual(new FLModel({}).byteLength, 0)
+  })
+})
+
 describe("ModelExchange.toShareable", () => {
   const bytesOf = (name: string, change: (body: Map<string, unknown>) => void): string => {
     const body = message(name)

@@ -205,7 +205,7 @@ const checkSpace = Effect.fnUntraced(function* (out: string, model: FLModel) {
   // Some file systems don't count.
   if (Option.isNone(found) || found.value.blocks === 0) return
   const free = found.value.bavail * found.value.bsize
-  const needed = [...model.weights.values()].reduce((sum, { byteLength }) => sum + byteLength, 0)
+  const needed = model.byteLength
   if (free < needed || free === 0) {
     return yield* wrongUsage(
       `--out ${out}: the model takes ${mebibytes(needed)}, and ${folder} has ${mebibytes(free)} left: free space there, or choose another folder`
