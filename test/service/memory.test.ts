@@ -58,6 +58,30 @@ describe("the memory of rounds", () => {
       ])
     }).pipe(Effect.provide(layerFleet))
   )
+
+  // In one process, too: what a trainer holds of its results is not what the service gets.
+  it.effect.each([10, 30_000, 100_000])("leaves the memory of trainers alone (%s elements)", (length) =>
+    Effect.gen(function* () {
+      const fixed = [1, 3].map((value) => NdArray.fromTyped(new Float32Array(length).fill(value)))
+      for (const [n, array] of fixed.entries()) {
+        const result = new FLModel({ params: [["w", array]] })
+        yield* TestTrainer.start({ attachId: `t${n}` }, () => Effect.succeed(result))
+      }
+      const fleet = yield* AttachFleet
+      const first = NdArray.fromTyped(new Float32Array(length))
+      const running = yield* Effect.forkChild(
+        Rounds.run({
+          trainers: [yield* fleet.get({ attachId: "t0" }), yield* fleet.get({ attachId: "t1" })],
+          model: new FLModel({ params: [["w", first]] }),
+          rounds: 2
+        })
+      )
+      yield* TestClock.adjust("20 seconds")
+      const model = yield* Fiber.join(running)
+      const all = [model.arrays.get("w"), first, ...fixed].map((array) => new Set(elements(array)))
+      assert.deepStrictEqual(all, [new Set([2]), new Set([0]), new Set([1]), new Set([3])])
+    }).pipe(Effect.provide(layerFleet))
+  )
 })
 
 describe("unshared memory", () => {
