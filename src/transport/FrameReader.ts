@@ -89,7 +89,7 @@ export class FrameReader {
    * Where the next bytes of the stream belong, given that `available` may be waiting: what is missing of the frame being
    * collected, and behind it room for what follows. Read into both, in this order, then call {@link filled}.
    */
-  space(available: number): ReadonlyArray<Uint8Array> {
+  space(available: number): readonly [Uint8Array, ...ReadonlyArray<Uint8Array>] {
     const wanted = Math.max(1, available)
     if (this.#scratch.length === 0) {
       this.#scratch = new Uint8Array(scratchSize)

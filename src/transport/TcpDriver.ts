@@ -16,6 +16,7 @@ import * as DriverTable from "./internal/driverTable.ts"
 import * as Arrivals from "./internal/net/arrivals.ts"
 import { bindPort } from "./internal/net/bind.ts"
 import { type Binding, forDial, forListener } from "./internal/net/connector.ts"
+import * as Inlet from "./internal/net/inlet.ts"
 import { type Limits, limitsOf, type NetworkOptions } from "./internal/net/options.ts"
 import * as Renewal from "./internal/net/renewal.ts"
 import * as SocketLink from "./internal/net/socketLink.ts"
@@ -33,9 +34,9 @@ const schemes = ["tcp", "stcp", "atcp", "satcp"]
 
 type Role = "active" | "passive"
 
-const clearLink = (socket: NodeNet.Socket, scheme: string, role: Role, limits: Limits) => {
+const clearLink = (socket: NodeNet.Socket, scheme: string, role: Role, limits: Limits, inlet?: Inlet.Inlet) => {
   const { local, peer } = addressesOf(socket)
-  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, limits)
+  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, limits, inlet)
 }
 
 const tlsLink = (socket: NodeTls.TLSSocket, { scheme, security }: Secured, role: Role, limits: Limits) => {
@@ -110,8 +111,9 @@ export const make = (options: Options = {}): Driver => {
     const connector = yield* Effect.fromResult(forDial(url, resources))
     const limits = yield* Effect.fromResult(limitsOf(options, connector.params))
     if (connector.security === "clear") {
-      const socket = yield* dialTcp(connector, limits.connectTimeout)
-      return yield* clearLink(socket, connector.scheme, "active", limits)
+      const inlet = Inlet.make()
+      const socket = yield* dialTcp(connector, limits.connectTimeout, inlet)
+      return yield* clearLink(socket, connector.scheme, "active", limits, inlet)
     }
     const context = yield* Tls.dialerContext(options.credentials, connector, true)
     const socket = yield* dialTcp(connector, limits.connectTimeout)

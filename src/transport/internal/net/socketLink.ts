@@ -7,11 +7,17 @@ import { FrameReader } from "../../FrameReader.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { badData, closed } from "../errors.ts"
 import { strangerIn } from "./firstWords.ts"
+import type { Inlet } from "./inlet.ts"
 import * as Link from "./link.ts"
 import { brokenError } from "./socketErrors.ts"
 
 /** A sent chunk of a stream (1 MiB) with its headers goes out in one write. */
 const batchBytes = 1024 * 1024 + 128 * 1024
+
+/** A frame gets no more memory than this beyond what has come of it, but for what is used again. */
+const readSize = 64 * 1024
+
+type Split = Result.Result<ReadonlyArray<Uint8Array>, TransportError>
 
 /** Splits what comes, and judges the first frame: before it nothing is known of the peer. */
 const makeSplitter = (peer: string, role: "active" | "passive") => {
@@ -28,19 +34,29 @@ const makeSplitter = (peer: string, role: "active" | "passive") => {
     return stranger === undefined ? undefined : badData(stranger)
   }
 
-  const split = (chunk: Uint8Array): Result.Result<ReadonlyArray<Uint8Array>, TransportError> => {
+  const split = (chunk: Uint8Array, cut: () => Split): Split => {
     if (!isGreeted) {
       const problem = judge(chunk)
       if (problem !== undefined) {
         return Result.fail(problem)
       }
     }
-    return Result.map(reader.push(chunk), (frames) => {
+    return Result.map(cut(), (frames) => {
       isGreeted ||= frames.length > 0
       return frames
     })
   }
-  return { split, releaseOf: (frame: Uint8Array) => reader.releaseOf(frame) }
+  let offered: Uint8Array = new Uint8Array(0)
+  return {
+    push: (chunk: Uint8Array): Split => split(chunk, () => reader.push(chunk)),
+    /** Where to read next, and how to tell how much came. */
+    space: (): Uint8Array => {
+      offered = reader.space(readSize)[0]
+      return offered
+    },
+    filled: (count: number): Split => split(offered.subarray(0, count), () => reader.filled(count)),
+    releaseOf: (frame: Uint8Array) => reader.releaseOf(frame)
+  }
 }
 
 /** Frees what was read, once none of the frames lies in it: Node has fresh memory for each read, of 64 KiB at most. */
@@ -61,15 +77,16 @@ const nothingSaid = (peer: string, role: "active" | "passive", isTls: boolean): 
   )
 }
 
-/** Takes over a connected socket, which closes with the Scope. */
+/** Takes over a connected socket, which closes with the Scope; `inlet` is what it was made with. */
 export const make = Effect.fnUntraced(function* (
   socket: Socket,
   info: LinkInfo,
   role: "active" | "passive",
-  settings: Omit<Link.Settings, "batchBytes">
+  settings: Omit<Link.Settings, "batchBytes">,
+  inlet?: Inlet
 ): Effect.fn.Return<FrameLink, never, Scope.Scope> {
   const peer = info.peerAddress
-  const { releaseOf, split } = makeSplitter(peer, role)
+  const splitter = makeSplitter(peer, role)
   let isSpoken = false
   let isOver = false
 
@@ -99,20 +116,34 @@ export const make = Effect.fnUntraced(function* (
   }
   const link = yield* Link.make(carrier, { ...settings, batchBytes })
 
-  socket.on("data", (chunk: Uint8Array) => {
+  const take = (split: () => Split): ReadonlyArray<Uint8Array> => {
     isSpoken = true
     if (isOver) {
-      return
+      return []
     }
-    const frames = split(chunk)
+    const frames = split()
     if (Result.isSuccess(frames)) {
-      freeUnlessUsed(chunk, frames.success)
       link.deliver(frames.success)
-    } else {
-      link.end(frames.failure)
-      carrier.close()
+      return frames.success
     }
-  })
+    link.end(frames.failure)
+    carrier.close()
+    return []
+  }
+  if (inlet === undefined) {
+    socket.on("data", (chunk: Uint8Array) =>
+      freeUnlessUsed(
+        chunk,
+        take(() => splitter.push(chunk))
+      )
+    )
+  } else {
+    inlet.attach({
+      space: () => (isOver ? new Uint8Array(readSize) : splitter.space()),
+      filled: (count) => void take(() => splitter.filled(count)),
+      push: (bytes) => void take(() => splitter.push(bytes))
+    })
+  }
   socket.on("end", () => {
     link.end(
       isSpoken
@@ -131,5 +162,5 @@ export const make = Effect.fnUntraced(function* (
     link.gone()
   }
   socket.resume()
-  return { ...link.frames, releaseOf }
+  return { ...link.frames, releaseOf: splitter.releaseOf }
 })

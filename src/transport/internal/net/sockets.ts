@@ -5,6 +5,7 @@ import { formatDuration } from "../../../platform/DurationText.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { notReady } from "../errors.ts"
 import type { Connector } from "./connector.ts"
+import type { Inlet } from "./inlet.ts"
 import { dialError, listenError } from "./socketErrors.ts"
 
 /** A peer that vanished without a word is noticed by the system after so long, in milliseconds. */
@@ -24,10 +25,11 @@ const noDialing = (target: string, timeout: Duration.Duration): TransportError =
     `no connection to ${target} within ${formatDuration(timeout)} (connectTimeout): check host and port, and that no firewall drops the packets`
   )
 
-/** A TCP connection, which closes with the Scope. Addresses of IP version 4 alone, as the reference. */
+/** A paused TCP connection, which closes with the Scope, and reads into the inlet if there is one. Addresses of IP version 4 alone, as the reference. */
 export const dialTcp = Effect.fnUntraced(function* (
   connector: Connector,
-  timeout: Duration.Duration
+  timeout: Duration.Duration,
+  inlet?: Inlet
 ): Effect.fn.Return<NodeNet.Socket, TransportError, Scope.Scope> {
   const { host, params, port } = connector
   const target = `${connector.scheme}://${host}:${port}`
@@ -39,7 +41,8 @@ export const dialTcp = Effect.fnUntraced(function* (
         family: 4,
         noDelay: noDelayOf(params),
         keepAlive: true,
-        keepAliveInitialDelay: keepAliveDelay
+        keepAliveInitialDelay: keepAliveDelay,
+        ...(inlet === undefined ? {} : { onread: inlet.onread })
       })
     ),
     (socket) => Effect.sync(() => socket.destroy())
