@@ -45,7 +45,12 @@ export class FrameReader {
   #need = 0
   /** Where small frames and the beginnings of large ones are read; used again until a frame lies in it. */
   #scratch = new Uint8Array(0)
-  readonly #pool = FramePool.make()
+  readonly #pool: FramePool.FramePool
+
+  /** @internal Readers of one owner may share the memory of their frames. */
+  constructor(pool = FramePool.make()) {
+    this.#pool = pool
+  }
 
   /** Bytes of an unfinished frame that are held. */
   get pending(): number {

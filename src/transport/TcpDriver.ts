@@ -9,10 +9,11 @@
 import * as NodeNet from "node:net"
 import * as NodeOs from "node:os"
 import * as NodeTls from "node:tls"
-import { Effect, Layer, type Scope } from "effect"
+import { Effect, Layer, Result, type Scope } from "effect"
 import type { TlsContext } from "../identity/TlsContext.ts"
 import { type Driver, Drivers, type FrameLink } from "./Drivers.ts"
 import * as DriverTable from "./internal/driverTable.ts"
+import * as FramePool from "./internal/framePool.ts"
 import * as Arrivals from "./internal/net/arrivals.ts"
 import { bindPort } from "./internal/net/bind.ts"
 import { type Binding, forDial, forListener } from "./internal/net/connector.ts"
@@ -34,16 +35,32 @@ const schemes = ["tcp", "stcp", "atcp", "satcp"]
 
 type Role = "active" | "passive"
 
-const clearLink = (socket: NodeNet.Socket, scheme: string, role: Role, limits: Limits, inlet?: Inlet.Inlet) => {
+const clearLink = (
+  socket: NodeNet.Socket,
+  scheme: string,
+  role: Role,
+  settings: SocketLink.Settings,
+  inlet?: Inlet.Inlet
+) => {
   const { local, peer } = addressesOf(socket)
-  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, limits, inlet)
+  return SocketLink.make(socket, { scheme, localAddress: local, peerAddress: peer }, role, settings, inlet)
 }
 
-const tlsLink = (socket: NodeTls.TLSSocket, { scheme, security }: Secured, role: Role, limits: Limits) => {
+const tlsLink = (
+  socket: NodeTls.TLSSocket,
+  { scheme, security }: Secured,
+  role: Role,
+  settings: SocketLink.Settings
+) => {
   const { local, peer } = addressesOf(socket)
   const info = { scheme, localAddress: local, peerAddress: peer, ...Tls.peerNameOf(socket), security }
-  return SocketLink.make(socket, info, role, limits)
+  return SocketLink.make(socket, info, role, settings)
 }
+
+type LinkLimits = Limits & SocketLink.Settings
+
+/** Memory of frames that waits to be used again, of all links of a driver together: a child that is slow fills some windows. */
+const maxIdle = 64 * 1024 * 1024
 
 interface Secured {
   readonly scheme: string
@@ -62,7 +79,7 @@ interface Served {
   readonly renew: Renewal.Renew
 }
 
-const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: Limits): Served => {
+const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: LinkLimits): Served => {
   const server = NodeNet.createServer({ ...socketOptions(binding), pauseOnConnect: true })
   server.on("connection", (socket) => {
     socket.on("error", () => {})
@@ -72,7 +89,7 @@ const clearServer = (binding: Binding, arrivals: Arrivals.Arrivals, limits: Limi
 }
 
 /** Each handshake goes on by itself: a client that is silent holds up nobody, and is sent away after a while. */
-const tlsServer = (binding: Binding, context: TlsContext, arrivals: Arrivals.Arrivals, limits: Limits): Served => {
+const tlsServer = (binding: Binding, context: TlsContext, arrivals: Arrivals.Arrivals, limits: LinkLimits): Served => {
   const server = NodeTls.createServer({
     ...socketOptions(binding),
     ...Tls.listenerOptions(context, limits.handshakeTimeout)
@@ -103,13 +120,16 @@ const tlsServer = (binding: Binding, context: TlsContext, arrivals: Arrivals.Arr
  * @since 0.1.0
  */
 export const make = (options: Options = {}): Driver => {
+  const pool = FramePool.make(maxIdle)
+  const limitsFor = (params: Parameters<typeof limitsOf>[1]) =>
+    Result.map(limitsOf(options, params), (limits): LinkLimits => ({ ...limits, pool }))
   const connect: Driver["connect"] = Effect.fn("TcpDriver.connect")(function* (url, resources): Effect.fn.Return<
     FrameLink,
     TransportError,
     Scope.Scope
   > {
     const connector = yield* Effect.fromResult(forDial(url, resources))
-    const limits = yield* Effect.fromResult(limitsOf(options, connector.params))
+    const limits = yield* Effect.fromResult(limitsFor(connector.params))
     if (connector.security === "clear") {
       const inlet = Inlet.make()
       const socket = yield* dialTcp(connector, limits.connectTimeout, inlet)
@@ -123,7 +143,7 @@ export const make = (options: Options = {}): Driver => {
 
   const listen: Driver["listen"] = Effect.fn("TcpDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
-    const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
+    const limits = yield* Effect.fromResult(limitsFor(binding.params))
     const arrivals = yield* Arrivals.make(`${binding.scheme} listener of ${binding.host}`)
     const read = Tls.listenerContext(options.credentials, binding, true)
     const shown = binding.security === "clear" ? undefined : yield* read

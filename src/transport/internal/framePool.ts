@@ -1,8 +1,8 @@
 /** Memory that frames are gathered in again and again: fresh memory costs more than what is copied into it. */
 
 /**
- * The buffers of one reader. A frame in one of them is lent: whoever is done with its bytes gives them back, once. A
- * frame that nobody gives back is never written over; its buffer goes the way of all garbage.
+ * The buffers of one reader, or of several. A frame in one of them is lent: whoever is done with its bytes gives them
+ * back, once. A frame that nobody gives back is never written over; its buffer goes the way of all garbage.
  */
 export interface FramePool {
   /** Whether frames of this length are lent. */
@@ -18,11 +18,12 @@ export interface FramePool {
 /** Smaller frames are not worth the while, and larger ones are rare: chunks of streams have 1 MiB. */
 const smallest = 64 * 1024
 const largest = 4 * 1024 * 1024
-/** What lies idle at most. */
-const maxIdle = 8 * 1024 * 1024
+/** What lies idle at most, of one reader. */
+const idleOfOne = 8 * 1024 * 1024
 const step = 128 * 1024
 
-export const make = (): FramePool => {
+/** At most `maxIdle` bytes lie idle. */
+export const make = (maxIdle = idleOfOne): FramePool => {
   const idle: Array<Uint8Array> = []
   let idleBytes = 0
   const lent = new WeakMap<Uint8Array, Uint8Array>()

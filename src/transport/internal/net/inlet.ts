@@ -2,7 +2,7 @@
 import type { OnReadOpts } from "node:net"
 
 /** What knows where the next bytes belong. */
-export interface Sink {
+interface Sink {
   readonly space: () => Uint8Array
   /** Takes what lies at the start of what `space` answered last. */
   readonly filled: (count: number) => void

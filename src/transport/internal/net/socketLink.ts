@@ -6,6 +6,7 @@ import type { FrameLink, LinkInfo } from "../../Drivers.ts"
 import { FrameReader } from "../../FrameReader.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { badData, closed } from "../errors.ts"
+import type { FramePool } from "../framePool.ts"
 import { strangerIn } from "./firstWords.ts"
 import type { Inlet } from "./inlet.ts"
 import * as Link from "./link.ts"
@@ -14,14 +15,18 @@ import { brokenError } from "./socketErrors.ts"
 /** A sent chunk of a stream (1 MiB) with its headers goes out in one write. */
 const batchBytes = 1024 * 1024 + 128 * 1024
 
+export interface Settings extends Omit<Link.Settings, "batchBytes"> {
+  readonly pool: FramePool
+}
+
 /** A frame gets no more memory than this beyond what has come of it, but for what is used again. */
 const readSize = 64 * 1024
 
 type Split = Result.Result<ReadonlyArray<Uint8Array>, TransportError>
 
 /** Splits what comes, and judges the first frame: before it nothing is known of the peer. */
-const makeSplitter = (peer: string, role: "active" | "passive") => {
-  const reader = new FrameReader()
+const makeSplitter = (peer: string, role: "active" | "passive", pool: FramePool) => {
+  const reader = new FrameReader(pool)
   const start: Array<number> = []
   let isGreeted = false
 
@@ -82,11 +87,11 @@ export const make = Effect.fnUntraced(function* (
   socket: Socket,
   info: LinkInfo,
   role: "active" | "passive",
-  settings: Omit<Link.Settings, "batchBytes">,
+  settings: Settings,
   inlet?: Inlet
 ): Effect.fn.Return<FrameLink, never, Scope.Scope> {
   const peer = info.peerAddress
-  const splitter = makeSplitter(peer, role)
+  const splitter = makeSplitter(peer, role, settings.pool)
   let isSpoken = false
   let isOver = false
 
