@@ -1,4 +1,4 @@
-import { Cause, Clock, Deferred, type Duration, Effect, type Scope } from "effect"
+import { Cause, Clock, Deferred, type Duration, Effect, Option, type Scope } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
@@ -241,37 +241,47 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     })
   })
 
-  const answerWith =
-    (handler: Handler, onUnreadable: HandleOptions["onUnreadable"]): StreamHandler =>
-    (incoming) =>
-      Effect.gen(function* () {
-        const { address, headers, origin, size } = incoming
-        const requestId = CellMessage.text(headers, streamHeader.requestId)
-        const progress = progressOf("receive", origin, requestId, size)
-        const blob = yield* progress.during(readBlob(incoming, maxBlobSize, progress.moved))
-        if (blob === undefined) {
-          return
-        }
-        const read = Effect.tapError(readRequest(incoming, blob), (error) => onUnreadable?.(error) ?? Effect.void)
-        const answer = yield* Effect.flatMap(read, handler).pipe(
-          Effect.catchCause((cause) => {
-            if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
-            const text = causeText(cause)
-            const line = `${fqcn}: ${address.channel}/${address.topic} of ${origin} failed: ${text}`
-            return Effect.andThen(
-              // Where an error was raised says nothing beside its text; where a defect was, does.
-              Cause.hasDies(cause) ? Effect.logWarning(line, cause) : Effect.logWarning(line),
-              Effect.fail(streamFailed(origin, `blob_cb threw ${text}`))
-            )
-          })
-        )
-        if (requestId === "") {
-          return
-        }
-        yield* Effect.catch(reply(incoming, requestId, answer ?? { returnCode: "process_exception" }), (error) =>
-          Effect.logDebug(`${fqcn}: a reply to ${origin} is lost: ${error.message}`)
+  /** What the handler answers, or `None` for no request. In a frame of its own: the blob is gone when the answer leaves. */
+  const answerOf = Effect.fnUntraced(function* (
+    incoming: IncomingStream,
+    requestId: string,
+    handler: Handler,
+    onUnreadable: HandleOptions["onUnreadable"]
+  ): Effect.fn.Return<Option.Option<CellReply>, CellError> {
+    const { address, origin, size } = incoming
+    const progress = progressOf("receive", origin, requestId, size)
+    const blob = yield* progress.during(readBlob(incoming, maxBlobSize, progress.moved))
+    if (blob === undefined) {
+      return Option.none()
+    }
+    const read = Effect.tapError(readRequest(incoming, blob), (error) => onUnreadable?.(error) ?? Effect.void)
+    const answer = yield* Effect.flatMap(read, handler).pipe(
+      Effect.catchCause((cause) => {
+        if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
+        const text = causeText(cause)
+        const line = `${fqcn}: ${address.channel}/${address.topic} of ${origin} failed: ${text}`
+        return Effect.andThen(
+          // Where an error was raised says nothing beside its text; where a defect was, does.
+          Cause.hasDies(cause) ? Effect.logWarning(line, cause) : Effect.logWarning(line),
+          Effect.fail(streamFailed(origin, `blob_cb threw ${text}`))
         )
       })
+    )
+    return Option.some(answer ?? { returnCode: "process_exception" })
+  })
+
+  const answerWith =
+    (handler: Handler, onUnreadable: HandleOptions["onUnreadable"]): StreamHandler =>
+    (incoming) => {
+      const requestId = CellMessage.text(incoming.headers, streamHeader.requestId)
+      return Effect.flatMap(answerOf(incoming, requestId, handler, onUnreadable), (answer) =>
+        Option.isNone(answer) || requestId === ""
+          ? Effect.void
+          : Effect.catch(reply(incoming, requestId, answer.value), (error) =>
+              Effect.logDebug(`${fqcn}: a reply to ${incoming.origin} is lost: ${error.message}`)
+            )
+      )
+    }
 
   const serve = (handler: Handler, { onUnreadable }: HandleOptions): StreamHandler => {
     const answer = answerWith(handler, onUnreadable)
