@@ -200,6 +200,9 @@ export const make = Effect.fnUntraced(function* (
     return background(courier.answer(message, via, own, none))
   }
 
+  const isRequestAt = (message: CellMessage.IncomingMessage, address: Address): boolean =>
+    message.headers.get(header.messageType) === "req" && isAt(CellMessage.address(message.headers), address)
+
   const expectsReply = (message: CellMessage.IncomingMessage): boolean =>
     message.headers.get(header.messageType) === "req" && CellMessage.flag(message.headers, header.replyExpected)
 
@@ -213,7 +216,9 @@ export const make = Effect.fnUntraced(function* (
   })
 
   const forward = Effect.fnUntraced(function* (message: CellMessage.IncomingMessage, via: Via) {
-    if (!(yield* courier.forward(message, (error) => undeliverable(message, via, error.message)))) {
+    // What a connection did not take whole may still be on its way: its memory must not be given back.
+    const { release: _, ...kept } = message
+    if (!(yield* courier.forward(message, (error) => undeliverable(kept, via, error.message)))) {
       const target = CellMessage.text(message.headers, header.destination)
       yield* undeliverable(message, via, `there is no route to ${target}`)
     }
@@ -333,7 +338,9 @@ export const make = Effect.fnUntraced(function* (
       return refusals.count("origin", `${via.name} may not speak for ${origin}, only for itself and the cells below it`)
     }
     if (message.headers.get(header.destination) !== fqcn) {
-      return forward(message, via)
+      // A bye is of one hop: who passes one on lets a child cut another off from the cell between them.
+      const isBye = isRequestAt(message, CellMessage.byeAddress)
+      return isBye ? dropped(message, "a bye is not passed on") : forward(message, via)
     }
     return Effect.flatMap(guard.refuses(message.headers), (refused) =>
       refused ? refuse(message, via) : open(message, (opened) => dispatch(opened, via))

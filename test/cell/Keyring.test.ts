@@ -94,6 +94,19 @@ describe("Keyring", () => {
     })
   )
 
+  live(
+    "refuses a repeat under a renewed certificate with the same key",
+    Effect.gen(function* () {
+      const sender = yield* keyring()
+      const receiver = yield* keyring()
+      const envelope = concat((yield* sender.seal(cj, server.checked, [new Uint8Array([7])])).pieces)
+      yield* receiver.open(envelope, [site.checked], [server.privateKey])
+      const renewed = { ...site.checked, fingerprint: "renewed" }
+      const again = yield* Effect.result(receiver.open(envelope, [renewed], [server.privateKey]))
+      assert.strictEqual(stageOf(again), "repeat")
+    })
+  )
+
   const seed = freshSeed()
   const mutations = times(50_000, 20)
   it.effect(

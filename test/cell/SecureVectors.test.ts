@@ -59,7 +59,6 @@ const stricter: Readonly<Record<string, string>> = {
   replay: "repeat",
   // By its nonce, before anything is computed.
   "flip-ciphertext-warm": "repeat",
-  "flip-wrapped-key-warm": "repeat",
   "salt-32": "signature",
   "salt-221": "signature",
   "aes-16": "unwrap",

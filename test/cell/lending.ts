@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import type { Driver, FrameLink } from "../../src/transport/Drivers.ts"
+import { ConnectionClosed, TransportError } from "../../src/transport/TransportError.ts"
 
 /** Frames are counted from here on: a pool lends no smaller ones. */
 const large = 64 * 1024
@@ -8,13 +9,25 @@ const large = 64 * 1024
 export interface Loans {
   open: number
   returned: number
+  /** Whether the connection ends with a large frame that is handed to it, while it still reads the memory of that. */
+  isCutShort?: ((pieces: ReadonlyArray<Uint8Array>) => boolean) | undefined
 }
+
+const sendOrEnd =
+  (link: FrameLink, loans: Loans): FrameLink["send"] =>
+  (pieces) => {
+    const isLarge = pieces.some(({ byteLength }) => byteLength >= large)
+    if (!isLarge || loans.isCutShort?.(pieces) !== true) return link.send(pieces)
+    const reason = new ConnectionClosed({ target: link.info.peerAddress, by: "peer", message: "it left meanwhile" })
+    return Effect.fail(new TransportError({ reason }))
+  }
 
 /** A link all of whose frames are lent: one that is given back is spoilt at once, so that its later use shows. */
 const lendingLink = (link: FrameLink, loans: Loans): FrameLink => {
   const lent = new WeakSet<Uint8Array>()
   return {
     ...link,
+    send: sendOrEnd(link, loans),
     receive: Effect.map(link.receive, (frames) => {
       for (const frame of frames) {
         lent.add(frame)

@@ -30,6 +30,31 @@ const frameTypes = (seen: Array<number>) => ({
   }
 })
 
+describe("a bye", () => {
+  it.effect("is not passed on: no child cuts another off from the cell between them", () =>
+    Effect.gen(function* () {
+      const { job, parent, trainer } = yield* makeFamily()
+      const bye = { channel: "cellnet.channel", topic: "bye" }
+      const heard: Array<string> = []
+      yield* trainer.cell.guard(({ address }) => {
+        heard.push(address.topic)
+        return "pass"
+      })
+      yield* trainer.cell.handle(chat("echo"), echo)
+      const target = trainer.cell.fqcn
+      const said = yield* Effect.forkChild(
+        Effect.exit(job.cell.request(target, bye, null, { timeout: "1 second", mode: "plain" }))
+      )
+      yield* TestClock.adjust("2 seconds")
+      assert.isTrue(Exit.isFailure(yield* Fiber.join(said)))
+      const reply = yield* job.cell.request(target, chat("echo"), "still here", { timeout: "1 second", mode: "plain" })
+      assert.strictEqual(reply.payload, "still here")
+      assert.deepStrictEqual(heard, ["echo"])
+      assert.lengthOf(yield* parent.cell.peers, 2)
+    })
+  )
+})
+
 describe("connecting", () => {
   it.effect("takes one HELLO and one READY a connection, and nothing else", () =>
     Effect.gen(function* () {

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
-import { chat, echo, makeFamily } from "./support.ts"
+import { Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
+import { chat, echo, makeFamily, settle } from "./support.ts"
 
 const mebi = 1024 * 1024
 
@@ -33,6 +34,37 @@ describe("frames that are lent", () => {
       }
       assert.strictEqual(loans.open, 0)
       assert.isAbove(loans.returned, 0)
+    })
+  )
+
+  it.effect("stay away when the connection that they were passed on to ends: their bytes may be on its way", () =>
+    Effect.gen(function* () {
+      const { job, loans, trainer } = yield* makeFamily()
+      const payload = new Uint8Array(3 * mebi).fill(0x41)
+      yield* trainer.cell.handle(chat("echo"), echo)
+      for (const mode of ["stream", "plain"] as const) {
+        // What the job sends reaches the parent; what the parent sends on does not reach the trainer.
+        let sent = 0
+        const ending: Array<ReadonlyArray<Uint8Array>> = []
+        loans.isCutShort = (pieces) => {
+          sent += 1
+          if (sent === 1) return false
+          ending.push(pieces)
+          return true
+        }
+        const request = { timeout: "1 second", mode } as const
+        const asked = yield* Effect.forkChild(job.cell.request(trainer.cell.fqcn, chat("echo"), payload, request))
+        yield* TestClock.adjust("2 seconds")
+        yield* Fiber.await(asked)
+        assert.isNotEmpty(ending, mode)
+        for (const pieces of ending)
+          assert.isTrue(
+            pieces.at(-1)?.every((byte) => byte === 0x41),
+            mode
+          )
+        loans.isCutShort = undefined
+        yield* settle
+      }
     })
   )
 })

@@ -44,11 +44,13 @@ const faultSince = Effect.fnUntraced(function* ({ cell, config, trainer }: Sessi
 })
 
 const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
-  const { heartbeatInterval, heartbeatTimeout: limit } = context.config
+  const { decodeGrace, heartbeatInterval, heartbeatTimeout: limit } = context.config
   const nanos = yield* silence(session)
   const silent = Duration.nanos(nanos)
   const missed = Number(nanos / Duration.toNanosUnsafe(heartbeatInterval))
   const fault = yield* faultSince(context, session.heardAt)
+  const wasBusy = Duration.isGreaterThan(silent, Duration.sum(limit, Duration.seconds(1)))
+  const grace = wasBusy ? ` and decodeGrace ${formatDuration(decodeGrace)}, for it was taking a task in` : ""
   yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
   return yield* attachError(
     new SessionLost({
@@ -56,7 +58,7 @@ const lost = Effect.fnUntraced(function* (context: SessionContext, session: Atta
       sessionId: session.id,
       limit,
       silent,
-      message: `trainer ${context.trainer.trainerFqcn} is lost: heartbeatTimeout is ${formatDuration(limit)}, silent for ${formatDuration(silent)}${fault}`
+      message: `trainer ${context.trainer.trainerFqcn} is lost: heartbeatTimeout is ${formatDuration(limit)}${grace}, silent for ${formatDuration(silent)}${fault}`
     })
   )
 })
@@ -103,6 +105,13 @@ const takenOver = Effect.fnUntraced(function* (context: SessionContext, session:
   }
 })
 
+/** Bytes that the trainer brings or takes are words of it: on a slow link heartbeats wait behind them. */
+const listen = ({ cell, trainer }: SessionContext, session: AttachSession): Effect.Effect<void> =>
+  cell.transfers.pipe(
+    Stream.filter(({ peer, state }) => peer === trainer.trainerFqcn && (state === "active" || state === "completed")),
+    Stream.runForEach(() => Effect.map(Clock.monotonicTimeNanos, (now) => session.touch(now)))
+  )
+
 /** What comes of a silent session whose result is still being served: `true` = the trainer spoke. */
 const outlive = (context: SessionContext, session: AttachSession) =>
   Effect.raceFirst(
@@ -138,5 +147,6 @@ export const watch = (
       yield* onSilent(false)
     }
   })
-  return Effect.raceFirst(liveness, Deferred.await(session.ended))
+  const listening = Effect.andThen(listen(context, session), Effect.never)
+  return Effect.raceFirst(Effect.raceFirst(liveness, listening), Deferred.await(session.ended))
 }

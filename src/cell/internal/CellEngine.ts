@@ -16,7 +16,7 @@ import { misconfigured, unreachable } from "./errors.ts"
 import { makeOwed } from "./Owed.ts"
 import { makePayloads, type Payloads, type Resolve } from "./payloads.ts"
 import { makeProtection } from "./protection.ts"
-import { makeStreamedRequests } from "./streamedRequests.ts"
+import { makeStreamedRequests, type StreamedRequest } from "./streamedRequests.ts"
 import { resolveSettings } from "./streamSettings.ts"
 
 const { header } = CellMessage
@@ -107,10 +107,10 @@ export const makeEngine = Effect.fnUntraced(function* (
     target: string,
     address: Address,
     payload: unknown,
-    request: RequestOptions & { readonly maxReplySize?: () => number }
+    request: RequestOptions & Pick<StreamedRequest, "maxReplySize" | "onReply">
   ) {
     const encoded = yield* payloads.encode(address.topic, payload, request.references)
-    const { extend, headers, maxReplySize, optional = false, secure = false, whenLost } = request
+    const { extend, headers, maxReplySize, onReply, optional = false, secure = false, whenLost } = request
     const timeout = Duration.fromInputUnsafe(request.timeout)
     const shared = {
       encoded,
@@ -120,6 +120,7 @@ export const makeEngine = Effect.fnUntraced(function* (
       optional,
       secure,
       maxReplySize,
+      onReply,
       ...(headers === undefined ? {} : { headers })
     }
     return yield* isPlain(address, request.mode)

@@ -1,4 +1,4 @@
-import type { KeyObject } from "node:crypto"
+import { createHash, type KeyObject } from "node:crypto"
 import { Clock, Duration, Effect, Result } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CheckedCertificate } from "../../identity/CertificateChain.ts"
@@ -144,14 +144,14 @@ export const makeKeyring = (
     if (settings.refuseReflections && made.has(latin(envelope.wrapped))) {
       return yield* refused("reflection", "the payload carries a key that this cell made: it was sent back to it")
     }
-    const nonce = latin(envelope.nonce)
+    // Not by the certificate: a renewed one may have the same key.
+    const name = latin(createHash("sha256").update(envelope.wrapped).update(envelope.nonce).digest())
     // The cheap look first: what was taken is not verified again.
-    if (senders.some(({ fingerprint }) => taken.has(fingerprint + nonce))) return yield* refused("repeat", repeated)
+    if (taken.has(name)) return yield* refused("repeat", repeated)
     const sender = yield* signerOf(envelope, senders)
     const content = yield* Effect.fromResult(unwrapped(envelope, sender, own))
     const clear = yield* Effect.fromResult(MessageCipher.decrypt(content, envelope))
     if (settings.repeatMemory > 0) {
-      const name = sender.fingerprint + nonce
       // Another copy may have been verified at the same time.
       if (taken.has(name)) return yield* refused("repeat", repeated)
       taken.set(name, true)

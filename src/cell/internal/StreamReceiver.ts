@@ -38,6 +38,8 @@ interface Receiving extends Identity {
   consumed: number
   ackedOffset: number
   ackedSequence: number
+  /** When that was told. */
+  ackedAt: number
   isComplete: boolean
   failure: CellError | undefined
 }
@@ -53,6 +55,8 @@ interface Retained {
 }
 
 const failedMillis = 5_000
+/** The longest time that bytes are consumed without an acknowledgement, in milliseconds. */
+const slowAck = 2_000
 const minRetentionMillis = 65_000
 const maxRetentionMillis = 3_600_000
 const maxRetained = 10_000
@@ -127,6 +131,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
     const isRepeated = stream.ackedOffset >= offset && stream.ackedSequence >= sequence
     stream.ackedOffset = Math.max(stream.ackedOffset, offset)
     stream.ackedSequence = sequence
+    stream.ackedAt = now()
     return sendAck(stream, offset, sequence, stream.isComplete && (!stream.isReliable || isRepeated))
   }
 
@@ -204,7 +209,8 @@ export const makeReceiver = Effect.fnUntraced(function* (
         stream.head = 0
       }
       stream.consumed += chunk.byteLength
-      return stream.consumed - stream.ackedOffset >= stream.ackInterval
+      // On a slow link by time, too: acknowledgements are signs of life, and tell how far a transfer has come.
+      return stream.consumed - stream.ackedOffset >= stream.ackInterval || now() - stream.ackedAt >= slowAck
         ? Effect.as(ack(stream, stream.consumed), chunk)
         : Effect.succeed(chunk)
     })
@@ -261,6 +267,7 @@ export const makeReceiver = Effect.fnUntraced(function* (
       consumed: 0,
       ackedOffset: 0,
       ackedSequence: -1,
+      ackedAt: now(),
       isComplete: false,
       failure: undefined
     }

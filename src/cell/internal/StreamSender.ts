@@ -1,4 +1,4 @@
-import { Clock, Duration, Effect, Exit, Latch } from "effect"
+import { Clock, Duration, Effect, Exit, Latch, Schedule } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import { Float } from "../../fobs/Values.ts"
 import type { CellError } from "../CellError.ts"
@@ -45,6 +45,8 @@ interface Outgoing extends Identity {
 }
 
 const rememberMillis = 300_000
+/** One a second, while there is no connection. */
+const abortTries = 60
 const rememberCount = 10_000
 
 /** The sending half of byte streams; docs/wire/cellnet.md, sections 10.2, 10.3 and 10.6. */
@@ -244,7 +246,15 @@ export const makeSender = Effect.fnUntraced(function* (
     headers.set(streamHeader.offset, stream.sent)
     headers.set(streamHeader.errorMessage, message)
     const { secure = false } = stream.options
-    return core.background(core.post(stream.target, dataAddress, { encoded: none, headers, optional: true, secure }))
+    const posted = core.post(stream.target, dataAddress, { encoded: none, headers, optional: true, secure })
+    // The receiver holds what it has of the stream until it is told, so it is told when the connection is there again.
+    return core.background(
+      Effect.retry(posted, {
+        while: ({ reason }) => reason._tag === "TargetUnreachable",
+        schedule: Schedule.spaced("1 second"),
+        times: abortTries
+      })
+    )
   }
 
   const close = (stream: Outgoing, exit: Exit.Exit<void, CellError>): Effect.Effect<void> => {

@@ -28,7 +28,7 @@ export interface Asking {
     target: string,
     address: Address,
     payload: unknown,
-    options: RequestOptions & { readonly maxReplySize: () => number }
+    options: RequestOptions & { readonly maxReplySize: () => number; readonly onReply: (bytes: number) => void }
   ) => Effect.Effect<CellReply, CellError>
   readonly send: CellService["send"]
   readonly connected: CellService["connected"]
@@ -177,7 +177,11 @@ export const makeReceiver = Effect.fnUntraced(function* (
       timeout: settings.requestTimeout,
       optional: true,
       secure,
-      maxReplySize: () => budget.bytes + replyOverhead
+      maxReplySize: () => budget.bytes + replyOverhead,
+      // An item may be large: it is told how much of it has come.
+      onReply: (length) => {
+        if (length > turn) report({ ...transfer, bytes: transfer.bytes + length }, "active")
+      }
     })
     return Option.match(link, {
       onNone: () => asked,

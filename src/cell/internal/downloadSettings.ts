@@ -55,5 +55,9 @@ export const resolveSettings = Effect.fnUntraced(function* (
       return yield* Effect.fail(misconfigured(name, `${name} is ${value}: it must be greater than 0`))
     }
   }
+  if (!(Number.isSafeInteger(settings.maxInlineBytes) && settings.maxInlineBytes >= 0)) {
+    const message = `maxInlineBytes is ${settings.maxInlineBytes}: it must be a whole number of bytes, 0 or more`
+    return yield* Effect.fail(misconfigured("maxInlineBytes", message))
+  }
   return settings
 })

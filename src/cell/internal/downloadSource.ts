@@ -280,6 +280,7 @@ export const makeSource = Effect.fnUntraced(function* (
     const ids: Record<Dot, string> = { 3: yield* random.uuidV4(), 6: yield* random.uuidV4() }
     const threshold = given.threshold ?? settings.threshold
     let room = Math.min(given.inlineBytes ?? 0, settings.maxInlineBytes)
+    const hasRoom = room > 0
     const tx = yield* Effect.acquireRelease(
       Effect.sync(() => makeTransaction(given, scope)),
       (tx) => Effect.sync(() => settle(tx, "deleted"))
@@ -302,14 +303,9 @@ export const makeSource = Effect.fnUntraced(function* (
         add: (dot, value) => {
           const array = tx.isDone || tx.chunkSize <= 0 ? undefined : offerable(dot, value)
           const size = array?.bytes.length ?? 0
-          if (array === undefined || size < threshold) {
-            return undefined
-          }
-          if (size <= room) {
-            room -= size
-            return undefined
-          }
-          return refOf(dot).add(array)
+          const isInline = hasRoom ? size <= room : size < threshold
+          room -= isInline ? size : 0
+          return array === undefined || isInline ? undefined : refOf(dot).add(array)
         },
         downloads: () => Array.from(tx.refs.values(), ({ dot, id }) => ({ dot, fqcn, refId: id }))
       },

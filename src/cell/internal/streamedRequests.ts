@@ -26,6 +26,8 @@ export interface StreamedRequest {
   readonly secure?: boolean | undefined
   /** The most bytes that its reply may have, asked when the reply begins. Default: as any blob. */
   readonly maxReplySize?: (() => number) | undefined
+  /** Told how many bytes of its reply have come, with each chunk. */
+  readonly onReply?: ((bytes: number) => void) | undefined
 }
 
 /** Requests and replies that travel as blobs; docs/wire/cellnet.md, section 9. */
@@ -38,7 +40,7 @@ export interface StreamedRequests {
   readonly send: (
     target: string,
     address: Address,
-    message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "maxReplySize">
+    message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "maxReplySize" | "onReply">
   ) => Effect.Effect<void, CellError>
   readonly handle: (
     address: Address,
@@ -55,6 +57,7 @@ interface Waiter {
   readonly began: Deferred.Deferred<void>
   readonly reply: Deferred.Deferred<CellMessage.IncomingMessage, CellError>
   readonly maxReplySize: (() => number) | undefined
+  readonly onReply: ((bytes: number) => void) | undefined
   lastProgress: number
 }
 
@@ -100,8 +103,9 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       waiter.lastProgress = now()
       return Deferred.succeed(waiter.began, undefined).pipe(
         Effect.andThen(
-          readBlob(incoming, waiter.maxReplySize?.() ?? maxBlobSize, () => {
+          readBlob(incoming, waiter.maxReplySize?.() ?? maxBlobSize, (length) => {
             waiter.lastProgress = now()
+            waiter.onReply?.(length)
           })
         ),
         Effect.flatMap((payload) =>
@@ -183,6 +187,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
           began: Deferred.makeUnsafe(),
           reply: Deferred.makeUnsafe(),
           maxReplySize: request.maxReplySize,
+          onReply: request.onReply,
           lastProgress: now()
         }
         waiters.set(requestId, waiter)

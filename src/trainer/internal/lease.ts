@@ -14,7 +14,8 @@ const transferGrace = Duration.seconds(30)
 const beat = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   const { cell, idle, secure } = state
   const payload = ClientApi.body({ session_id: binding.sessionId, result_source_live: !Latch.isOpen(idle) })
-  const timeout = Duration.min(binding.heartbeatInterval, binding.heartbeatTimeout)
+  // Behind a large transfer on a slow link an answer may take long, and is as good.
+  const timeout = binding.heartbeatTimeout
   const reply = yield* Effect.option(
     cell.request(binding.cjFqcn, ClientApi.Topic.heartbeat, payload, { timeout, secure })
   )
