@@ -10,7 +10,7 @@ import * as NodeFs from "node:fs/promises"
 import { Clock, type Duration, Effect, Metric, Result, type Scope } from "effect"
 import * as CertificateChain from "../identity/CertificateChain.ts"
 import type { CertificateError } from "../identity/CertificateError.ts"
-import type { IdentityRules } from "../identity/CertificateIdentity.ts"
+import * as CertificateIdentity from "../identity/CertificateIdentity.ts"
 import { type CredentialFiles, discover } from "../identity/Credentials.ts"
 import { CredentialsError } from "../identity/CredentialsError.ts"
 
@@ -39,7 +39,7 @@ export interface CellCredentials {
   /** Asked at each use, so that a certificate may be renewed while the cell lives. */
   readonly current: () => OwnCertificate
   /** Whose certificate each cell needs. Absent: any that the root has issued, which binds no name to a certificate. */
-  readonly rules?: IdentityRules
+  readonly rules?: CertificateIdentity.IdentityRules
 }
 
 const failure = (
@@ -109,8 +109,27 @@ const named = (setting: string, path: string | undefined): Effect.Effect<string,
     ? Effect.fail(failure(setting, "", "missing", "nothing names it, and it does not lie beside rootCA.pem"))
     : Effect.succeed(path)
 
+/** Peers with the same rules would refuse another name at each message. */
+const checkName = (
+  rules: CertificateIdentity.IdentityRules | undefined,
+  commonName: string | undefined,
+  setting: string,
+  path: string
+): Effect.Effect<void, CredentialsError> =>
+  rules === undefined
+    ? Effect.void
+    : Effect.mapError(Effect.fromResult(CertificateIdentity.check(rules, rules.local, commonName)), ({ message }) =>
+        failure(
+          setting,
+          path,
+          "identity",
+          `${path} can't protect messages: ${message}, or, where it is the site's certificate, name it (identity)`
+        )
+      )
+
 const readAll = Effect.fnUntraced(function* (
-  given: CredentialFiles
+  given: CredentialFiles,
+  rules: CertificateIdentity.IdentityRules | undefined
 ): Effect.fn.Return<{ readonly own: OwnCertificate; readonly keyPath: string }, CredentialsError> {
   const files = yield* discover(given)
   const caPath = yield* named("ca_cert", files.caCert)
@@ -125,7 +144,7 @@ const readAll = Effect.fnUntraced(function* (
     catch: () =>
       failure(`${side}_key`, keyPath, "invalid", `${keyPath} holds no private key in PEM without a passphrase`)
   })
-  return yield* make({ certificate, root, privateKey }).pipe(
+  const own = yield* make({ certificate, root, privateKey }).pipe(
     Effect.mapError((error) => refusal(`${side}_cert`, certPath, error)),
     Effect.filterOrFail(
       ({ checked }) => isPair(privateKey, checked.publicKey),
@@ -136,22 +155,25 @@ const readAll = Effect.fnUntraced(function* (
           "mismatch",
           `${keyPath} is not the key of ${certPath}: use the pair that was issued together`
         )
-    ),
-    Effect.map((own) => ({ own, keyPath }))
+    )
   )
+  yield* checkName(rules, own.checked.commonName, `${side}_cert`, certPath)
+  return { own, keyPath }
 })
 
 /**
  * Reads and checks the certificate by which a cell protects messages: `server.crt` with its key where they lie beside
- * `caCert`, or else `client.crt`. A key that others can read, and a certificate that soon expires, are warnings.
+ * `caCert`, or else `client.crt`. With `rules`, its common name must be the one that they ask of the cell. A key that
+ * others can read, and a certificate that soon expires, are warnings.
  *
  * @category constructors
  * @since 0.1.0
  */
 export const load = Effect.fn("CellCredentials.load")(function* (
-  files: CredentialFiles
+  files: CredentialFiles,
+  rules?: CertificateIdentity.IdentityRules
 ): Effect.fn.Return<OwnCertificate, CredentialsError> {
-  const { keyPath, own } = yield* readAll(files)
+  const { keyPath, own } = yield* readAll(files, rules)
   yield* warnOfOpenKey(keyPath)
   yield* warnOfExpiry(own, yield* daysLeft(own))
   return own
@@ -174,30 +196,35 @@ export const make = (own: Omit<OwnCertificate, "checked">): Effect.Effect<OwnCer
     )
   )
 
+const isSame = (one: OwnCertificate, other: OwnCertificate): boolean =>
+  Buffer.compare(one.certificate, other.certificate) === 0 && Buffer.compare(one.root, other.root) === 0
+
 /**
- * Credentials that follow their files: read again every `interval`, taken over when they have changed and are good.
- * What is broken is a warning, and the former ones go on. Ends with the Scope.
+ * Credentials that follow their files: read again every `interval`, taken over when certificate, chain or root have
+ * changed and are good. What is broken, or in another's name, is a warning, and the former ones go on. Ends with the
+ * Scope.
  *
  * @category constructors
  * @since 0.1.0
  */
 export const watch = Effect.fn("CellCredentials.watch")(function* (
   files: CredentialFiles,
-  options: { readonly rules?: IdentityRules; readonly interval?: Duration.Input } = {}
+  options: { readonly rules?: CertificateIdentity.IdentityRules; readonly interval?: Duration.Input } = {}
 ): Effect.fn.Return<CellCredentials, CredentialsError, Scope.Scope> {
-  let current = yield* load(files)
-  let warned = yield* daysLeft(current)
   const { interval = "1 minute", rules } = options
+  let current = yield* load(files, rules)
+  let warned = yield* daysLeft(current)
   const look = Effect.gen(function* () {
-    const { own } = yield* readAll(files)
-    const isNew = own.checked.fingerprint !== current.checked.fingerprint
+    const { keyPath, own } = yield* readAll(files, rules)
+    const isNew = !isSame(own, current)
     if (isNew) {
-      current = yield* load(files)
-      yield* Effect.logInfo(`the certificate of ${current.checked.commonName} was renewed`)
+      current = own
+      yield* warnOfOpenKey(keyPath)
+      yield* Effect.logInfo(`the certificate of ${current.checked.commonName}, or its issuer's, was renewed`)
     }
     const days = yield* daysLeft(current)
     // Once a day.
-    if (!isNew && days < warned) yield* warnOfExpiry(current, days)
+    if (isNew || days < warned) yield* warnOfExpiry(current, days)
     warned = days
   }).pipe(Effect.catch((error) => Effect.logWarning(`the certificates stay as they were: ${error.message}`)))
   yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))

@@ -17,6 +17,7 @@ import { Schema } from "effect"
  * - `expired`: outside its validity
  * - `purpose`: its extended key usage excludes this side of a connection
  * - `foreign`: not issued by the CA in `ca_cert`
+ * - `identity`: its common name is not the one that the cell, or the listener so far, has
  *
  * @category errors
  * @since 0.1.0
@@ -32,7 +33,8 @@ export class CredentialsError extends Schema.TaggedError<CredentialsError>()("Cr
     "mismatch",
     "expired",
     "purpose",
-    "foreign"
+    "foreign",
+    "identity"
   ]),
   message: Schema.String
 }) {}

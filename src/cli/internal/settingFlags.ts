@@ -18,4 +18,6 @@ const flagNames: ReadonlyMap<string, string> = new Map([
 export const inFlags = (message: string): string =>
   message
     .replace(/^([A-Za-z]+): /, (start, word: string) => (flagNames.has(word) ? `${flagNames.get(word)} ` : start))
+    // A word of its own elsewhere, and a part of paths.
+    .replace("(identity)", "(--identity)")
     .replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)

@@ -34,7 +34,9 @@ export const shieldOf = Effect.fnUntraced(function* (
     return yield* trainerError(new RouteFailed({ kind: "CredentialsError", message }))
   }
   const credentials = yield* CellCredentials.watch({ caCert }, { rules }).pipe(
-    Effect.mapError(({ _tag, message }) => trainerError(new RouteFailed({ kind: _tag, message })))
+    Effect.mapError(({ _tag, message }) =>
+      trainerError(new RouteFailed({ kind: _tag, message: message.replace("(identity)", "(auth_identity)") }))
+    )
   )
   return { cell: { credentials, verify }, resources }
 })
