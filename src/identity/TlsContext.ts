@@ -34,6 +34,8 @@ export interface TlsContext {
   /** The own certificate, the leaf first. */
   readonly cert?: string
   readonly key?: string
+  /** The common name of the own certificate, where it has one. */
+  readonly commonName?: string
 }
 
 /**
@@ -227,7 +229,9 @@ const readPair = Effect.fnUntraced(function* (
     checkPurpose(own, side) ??
     (roots === undefined ? undefined : checkIssuer(own, roots)) ??
     checkUsable(own, key.pem)
-  return problem === undefined ? { cert: own.pem, key: key.pem } : yield* Effect.fail(problem)
+  if (problem !== undefined) return yield* Effect.fail(problem)
+  const commonName = commonNameOf(own.leaf.toLegacyObject().subject)
+  return { cert: own.pem, key: key.pem, ...(commonName === undefined ? {} : { commonName }) }
 })
 
 const readRoots = Effect.fnUntraced(function* (setting: string, path: string | undefined) {

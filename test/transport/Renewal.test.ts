@@ -102,6 +102,11 @@ describe("certificates that are replaced", () => {
 
           copyFileSync(join(pki.folder("site-2"), "client.crt"), cert)
           copyFileSync(join(pki.folder("site-2"), "client.key"), join(folder, "server.key"))
+          assert.match(yield* logged(/the new certificate|shows its renewed/), /is "site-2", and "site-1" is shown/)
+          assert.strictEqual(yield* shownAt(listener.connectUrl, client), former)
+
+          copyFileSync(join(client, "client.crt"), cert)
+          copyFileSync(join(client, "client.key"), join(folder, "server.key"))
           assert.include(yield* logged(/shows its renewed certificate/), listener.connectUrl)
           const renewed = fingerprintOf(cert)
           assert.notStrictEqual(renewed, former)

@@ -24,6 +24,19 @@ export interface Following {
 const isSame = (one: TlsContext, other: TlsContext): boolean =>
   one.ca === other.ca && one.cert === other.cert && one.key === other.key
 
+const quoted = (name: string | undefined): string => (name === undefined ? "none" : `"${name}"`)
+
+/** Those who dial know whom they want: all would refuse another name. */
+const checkName = (found: TlsContext, shown: TlsContext) =>
+  found.commonName === shown.commonName
+    ? Effect.void
+    : Effect.fail(
+        badConfig(
+          "server_cert",
+          `the common name of the new certificate is ${quoted(found.commonName)}, and ${quoted(shown.commonName)} is shown: use the same site's files, or start anew to take the other name`
+        )
+      )
+
 const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
 
 /**
@@ -42,6 +55,7 @@ export const follow = Effect.fnUntraced(function* ({
   let warned: string | undefined
   const look = Effect.gen(function* () {
     const found = yield* read
+    yield* checkName(found, current)
     warned = undefined
     if (isSame(found, current)) return
     yield* Effect.try({
