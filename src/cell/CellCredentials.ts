@@ -7,7 +7,8 @@
  */
 import { createPrivateKey, createPublicKey, type KeyObject } from "node:crypto"
 import * as NodeFs from "node:fs/promises"
-import { Clock, type Duration, Effect, Metric, Result, type Scope } from "effect"
+import { Clock, type Duration, Effect, Result, type Scope } from "effect"
+import * as CertificateCare from "../identity/CertificateCare.ts"
 import * as CertificateChain from "../identity/CertificateChain.ts"
 import type { CertificateError } from "../identity/CertificateError.ts"
 import * as CertificateIdentity from "../identity/CertificateIdentity.ts"
@@ -59,39 +60,6 @@ const read = (setting: string, path: string): Effect.Effect<Uint8Array, Credenti
         : failure(setting, path, "unreadable", `${path} can't be read (${code}): let this user read it`)
     }
   })
-
-const othersMay = 0o077
-
-const warnOfOpenKey = (path: string): Effect.Effect<void> =>
-  Effect.tryPromise(() => NodeFs.stat(path)).pipe(
-    Effect.flatMap(({ mode }) =>
-      (mode & othersMay) === 0
-        ? Effect.void
-        : Effect.logWarning(`other users can get at the private key ${path}: chmod 600 it`)
-    ),
-    Effect.ignore
-  )
-
-const day = 86_400_000
-const warnDays = 30
-
-const secondsLeft = Metric.gauge("fl_attach_certificate_seconds_left", {
-  description: "How long a cell's own certificate and its issuers still hold"
-})
-
-const daysLeft = ({ checked }: OwnCertificate): Effect.Effect<number> =>
-  Effect.flatMap(Clock.currentTimeMillis, (now) => {
-    const left = checked.notAfter - now
-    const gauge = Metric.withAttributes(secondsLeft, { common_name: checked.commonName ?? "" })
-    return Effect.as(Metric.update(gauge, Math.floor(left / 1000)), Math.floor(left / day))
-  })
-
-const warnOfExpiry = ({ checked }: OwnCertificate, days: number): Effect.Effect<void> =>
-  days > warnDays
-    ? Effect.void
-    : Effect.logWarning(
-        `the certificate of ${checked.commonName}, or its issuer, expires in ${days} days: renew it before then`
-      )
 
 const problems = { pem: "invalid", chain: "foreign", validity: "expired", key: "invalid", name: "invalid" } as const
 
@@ -174,8 +142,8 @@ export const load = Effect.fn("CellCredentials.load")(function* (
   rules?: CertificateIdentity.IdentityRules
 ): Effect.fn.Return<OwnCertificate, CredentialsError> {
   const { keyPath, own } = yield* readAll(files, rules)
-  yield* warnOfOpenKey(keyPath)
-  yield* warnOfExpiry(own, yield* daysLeft(own))
+  yield* CertificateCare.warnOfOpenKey(keyPath)
+  yield* CertificateCare.makeExpiryWarnings()(own.checked)
   return own
 })
 
@@ -212,21 +180,22 @@ export const watch = Effect.fn("CellCredentials.watch")(function* (
   options: { readonly rules?: CertificateIdentity.IdentityRules; readonly interval?: Duration.Input } = {}
 ): Effect.fn.Return<CellCredentials, CredentialsError, Scope.Scope> {
   const { interval = "1 minute", rules } = options
-  let current = yield* load(files, rules)
-  let warned = yield* daysLeft(current)
-  const look = Effect.gen(function* () {
+  const first = yield* readAll(files, rules)
+  let current = first.own
+  const warnOfExpiry = CertificateCare.makeExpiryWarnings()
+  yield* CertificateCare.warnOfOpenKey(first.keyPath)
+  yield* warnOfExpiry(current.checked)
+  const takeOver = Effect.gen(function* () {
     const { keyPath, own } = yield* readAll(files, rules)
-    const isNew = !isSame(own, current)
-    if (isNew) {
-      current = own
-      yield* warnOfOpenKey(keyPath)
-      yield* Effect.logInfo(`the certificate of ${current.checked.commonName}, or its issuer's, was renewed`)
-    }
-    const days = yield* daysLeft(current)
-    // Once a day.
-    if (isNew || days < warned) yield* warnOfExpiry(current, days)
-    warned = days
+    if (isSame(own, current)) return
+    current = own
+    yield* CertificateCare.warnOfOpenKey(keyPath)
+    yield* Effect.logInfo(`the certificate of ${current.checked.commonName}, or its issuer's, was renewed`)
   }).pipe(Effect.catch((error) => Effect.logWarning(`the certificates stay as they were: ${error.message}`)))
+  const look = Effect.andThen(
+    takeOver,
+    Effect.suspend(() => warnOfExpiry(current.checked))
+  )
   yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))
   return { current: () => current, ...(rules === undefined ? {} : { rules }) }
 })

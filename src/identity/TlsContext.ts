@@ -36,6 +36,10 @@ export interface TlsContext {
   readonly key?: string
   /** The common name of the own certificate, where it has one. */
   readonly commonName?: string
+  /** Until when the own certificate and its issuers, as far as they are known, hold: milliseconds since the epoch. */
+  readonly notAfter?: number
+  /** The file of the key. */
+  readonly keyPath?: string
 }
 
 /**
@@ -146,15 +150,23 @@ const isIssuedBy = (cert: NodeCrypto.X509Certificate, issuer: NodeCrypto.X509Cer
     () => false
   )
 
-const checkIssuer = (own: Certificates, roots: Certificates) => {
+/** From the leaf to a root; `undefined` where none has issued it. */
+const chainOf = (own: Certificates, roots: Certificates): ReadonlyArray<NodeCrypto.X509Certificate> | undefined => {
+  const chain: Array<NodeCrypto.X509Certificate> = []
   let cert: NodeCrypto.X509Certificate | undefined = own.leaf
-  for (let depth = 0; cert !== undefined && depth < maxChain; depth += 1) {
+  while (cert !== undefined && chain.length < maxChain) {
     const present: NodeCrypto.X509Certificate = cert
-    if (roots.all.some((root) => root.fingerprint256 === present.fingerprint256 || isIssuedBy(present, root))) {
-      return undefined
-    }
+    chain.push(present)
+    const issuers = roots.all.filter((root) => isIssuedBy(present, root))
+    const [latest] = issuers.toSorted((a, b) => b.validToDate.getTime() - a.validToDate.getTime())
+    if (latest !== undefined) return [...chain, latest]
+    if (roots.all.some((root) => root.fingerprint256 === present.fingerprint256)) return chain
     cert = own.all.find((issuer) => issuer !== present && issuer.ca && isIssuedBy(present, issuer))
   }
+  return undefined
+}
+
+const notIssued = (own: Certificates, roots: Certificates) => {
   const message = `${own.path} was not issued by the CA in ${roots.path}, so peers of this project refuse it: use the files of one project`
   return failure(own.setting, own.path, "foreign", message)
 }
@@ -215,6 +227,7 @@ const readPair = Effect.fnUntraced(function* (
   const own = yield* readCertificates(names.cert.setting, names.cert.path)
   const key = yield* readKey(names.key.setting, names.key.path)
   const now = yield* Clock.currentTimeMillis
+  const chain = roots === undefined ? undefined : chainOf(own, roots)
   const mismatch = own.leaf.checkPrivateKey(key.key)
     ? undefined
     : failure(
@@ -227,11 +240,18 @@ const readPair = Effect.fnUntraced(function* (
     checkValidity(own, own.leaf, now) ??
     mismatch ??
     checkPurpose(own, side) ??
-    (roots === undefined ? undefined : checkIssuer(own, roots)) ??
+    (roots === undefined || chain !== undefined ? undefined : notIssued(own, roots)) ??
     checkUsable(own, key.pem)
   if (problem !== undefined) return yield* Effect.fail(problem)
   const commonName = commonNameOf(own.leaf.toLegacyObject().subject)
-  return { cert: own.pem, key: key.pem, ...(commonName === undefined ? {} : { commonName }) }
+  const notAfter = Math.min(...(chain ?? [own.leaf]).map(({ validToDate }) => validToDate.getTime()))
+  return {
+    cert: own.pem,
+    key: key.pem,
+    keyPath: key.path,
+    notAfter,
+    ...(commonName === undefined ? {} : { commonName })
+  }
 })
 
 const readRoots = Effect.fnUntraced(function* (setting: string, path: string | undefined) {

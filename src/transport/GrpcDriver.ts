@@ -55,6 +55,7 @@ const loadGrpc = Effect.tryPromise({
  * @since 0.1.0
  */
 export const make = (options: Options = {}): Driver => {
+  const contexts = Tls.makeContexts(options.credentials, false)
   const nextSeq = makeSeq()
   const largest = options.maxMessageBytes ?? maxMessageBytes
 
@@ -65,8 +66,7 @@ export const make = (options: Options = {}): Driver => {
   > {
     const connector = yield* Effect.fromResult(forDial(url, resources))
     const limits = yield* Effect.fromResult(limitsOf(options, connector.params))
-    const context =
-      connector.security === "clear" ? undefined : yield* Tls.dialerContext(options.credentials, connector, false)
+    const context = connector.security === "clear" ? undefined : yield* contexts.forDialer(connector)
     const grpc = yield* loadGrpc
     return yield* dial({ grpc, connector, context, limits, largest, nextSeq })
   })
@@ -74,7 +74,7 @@ export const make = (options: Options = {}): Driver => {
   const listen: Driver["listen"] = Effect.fn("GrpcDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
-    const read = Tls.listenerContext(options.credentials, binding, false)
+    const read = contexts.forListener(binding)
     const shown = binding.security === "clear" ? undefined : yield* read
     const grpc = yield* loadGrpc
     const { arrivals, renew, server } = yield* Listener.make({

@@ -120,6 +120,7 @@ const tlsServer = (binding: Binding, context: TlsContext, arrivals: Arrivals.Arr
  * @since 0.1.0
  */
 export const make = (options: Options = {}): Driver => {
+  const contexts = Tls.makeContexts(options.credentials, true)
   const pool = FramePool.make(maxIdle)
   const limitsFor = (params: Parameters<typeof limitsOf>[1]) =>
     Result.map(limitsOf(options, params), (limits): LinkLimits => ({ ...limits, pool }))
@@ -135,7 +136,7 @@ export const make = (options: Options = {}): Driver => {
       const socket = yield* dialTcp(connector, limits.connectTimeout, inlet)
       return yield* clearLink(socket, connector.scheme, "active", limits, inlet)
     }
-    const context = yield* Tls.dialerContext(options.credentials, connector, true)
+    const context = yield* contexts.forDialer(connector)
     const socket = yield* dialTcp(connector, limits.connectTimeout)
     const secured = yield* Tls.upgrade(socket, connector, context, limits.handshakeTimeout)
     return yield* tlsLink(secured, { scheme: connector.scheme, security: context.security }, "active", limits)
@@ -145,7 +146,7 @@ export const make = (options: Options = {}): Driver => {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsFor(binding.params))
     const arrivals = yield* Arrivals.make(`${binding.scheme} listener of ${binding.host}`)
-    const read = Tls.listenerContext(options.credentials, binding, true)
+    const read = contexts.forListener(binding)
     const shown = binding.security === "clear" ? undefined : yield* read
     const { renew, server } =
       shown === undefined ? clearServer(binding, arrivals, limits) : tlsServer(binding, shown, arrivals, limits)

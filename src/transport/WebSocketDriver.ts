@@ -55,6 +55,7 @@ export const maxReferenceDialerBytes = 4_194_303
  * @since 0.1.0
  */
 export const make = (options: Options = {}): Driver => {
+  const contexts = Tls.makeContexts(options.credentials, true)
   const largest = options.maxFrameBytes ?? maxFrameBytes
   const toReference = options.maxReferenceDialerBytes ?? maxReferenceDialerBytes
 
@@ -65,8 +66,7 @@ export const make = (options: Options = {}): Driver => {
   > {
     const connector = yield* Effect.fromResult(forDial(url, resources))
     const limits = yield* Effect.fromResult(limitsOf(options, connector.params))
-    const context =
-      connector.security === "clear" ? undefined : yield* Tls.dialerContext(options.credentials, connector, true)
+    const context = connector.security === "clear" ? undefined : yield* contexts.forDialer(connector)
     const tcp = yield* dialTcp(connector, limits.connectTimeout)
     const socket = context === undefined ? tcp : yield* Tls.upgrade(tcp, connector, context, limits.handshakeTimeout)
     return yield* Upgrade.dial(connector, socket, limits, largest)
@@ -75,7 +75,7 @@ export const make = (options: Options = {}): Driver => {
   const listen: Driver["listen"] = Effect.fn("WebSocketDriver.listen")(function* (schemeOrUrl, resources) {
     const binding = yield* Effect.fromResult(forListener(schemeOrUrl, resources, NodeOs.hostname()))
     const limits = yield* Effect.fromResult(limitsOf(options, binding.params))
-    const read = Tls.listenerContext(options.credentials, binding, true)
+    const read = contexts.forListener(binding)
     const shown = binding.security === "clear" ? undefined : yield* read
     const { arrivals, renew, server } = yield* Listener.make(binding, shown, limits, { largest, toReference })
     const urlAt = (port: number) => `${binding.scheme}://${binding.host}:${port}`

@@ -1,10 +1,11 @@
 /** Certificates that are replaced while connections live. */
 import { X509Certificate } from "node:crypto"
-import { copyFileSync, readFileSync, writeFileSync } from "node:fs"
+import { chmodSync, copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as NodeTls from "node:tls"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Logger, Queue } from "effect"
+import { Clock, Effect, Logger, Queue } from "effect"
+import * as Pki from "../../src/cli/internal/testPki.ts"
 import * as Credentials from "../../src/identity/Credentials.ts"
 import type { Driver, FrameLink } from "../../src/transport/Drivers.ts"
 import * as GrpcDriver from "../../src/transport/GrpcDriver.ts"
@@ -146,4 +147,45 @@ describe("certificates that are replaced", () => {
       })
     )
   }
+
+  it.live("a listener warns of an open key and of an end that is near, once; a dialer of its own key", () =>
+    Effect.gen(function* () {
+      const lines: Array<string> = []
+      const looks = yield* Queue.unbounded<string>()
+      const logger = Logger.make(({ logLevel, message }) => {
+        const line = String(message)
+        if (logLevel !== "Warn") return
+        if (line.includes("goes on")) Queue.offerUnsafe(looks, line)
+        else lines.push(line)
+      })
+      yield* Effect.gen(function* () {
+        const now = yield* Clock.currentTimeMillis
+        const validity = { notBefore: new Date(now - 86_400_000), notAfter: new Date(now + 20.5 * 86_400_000) }
+        const root = yield* Pki.makeRoot("project", "01", validity)
+        const site = yield* Pki.issue(root, "site-1", ["localhost"], "02", validity)
+        const folder = (yield* makePki).mix({})
+        const key = yield* Pki.keyPem(site)
+        writeFileSync(join(folder, "rootCA.pem"), Pki.certificatePem(root))
+        for (const side of ["client", "server"]) {
+          writeFileSync(join(folder, `${side}.crt`), Pki.certificatePem(site))
+          writeFileSync(join(folder, `${side}.key`), key)
+          chmodSync(join(folder, `${side}.key`), 0o644)
+        }
+        const driver = TcpDriver.make(optionsOf(folder))
+        const listener = yield* driver.listen("stcp://localhost:0")
+        yield* makePair(driver, listener)
+        yield* makePair(driver, listener)
+        // Two looks at the files, and what follows the first.
+        writeFileSync(join(folder, "server.crt"), "no certificate")
+        yield* Queue.take(looks)
+        rmSync(join(folder, "server.crt"))
+        yield* Queue.take(looks)
+        assert.deepStrictEqual(lines.sort(), [
+          `other users can get at the private key ${join(folder, "client.key")}: chmod 600 it`,
+          `other users can get at the private key ${join(folder, "server.key")}: chmod 600 it`,
+          `the certificate of site-1 that ${listener.connectUrl} shows, or its issuer, expires in 20 days: renew it before then`
+        ])
+      }).pipe(Effect.provide(Logger.layer([logger])))
+    })
+  )
 })

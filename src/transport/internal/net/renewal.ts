@@ -1,5 +1,6 @@
 /** Certificates of a listener that follow their files. */
 import { type Duration, Effect, type Scope } from "effect"
+import * as CertificateCare from "../../../identity/CertificateCare.ts"
 import type { TlsContext } from "../../../identity/TlsContext.ts"
 import type { TransportError } from "../../TransportError.ts"
 import { badConfig } from "../errors.ts"
@@ -41,7 +42,7 @@ const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.me
 
 /**
  * Looks for changed files until the Scope closes. What is broken is a warning, once as long as it stays the same: the
- * certificates that were good go on.
+ * certificates that were good go on. An end that is near is a warning a day.
  */
 export const follow = Effect.fnUntraced(function* ({
   interval = "1 minute",
@@ -53,7 +54,14 @@ export const follow = Effect.fnUntraced(function* ({
   if (shown === undefined) return
   let current = shown
   let warned: string | undefined
-  const look = Effect.gen(function* () {
+  const warnOfExpiry = CertificateCare.makeExpiryWarnings()
+  const careFor = Effect.suspend(() =>
+    current.notAfter === undefined
+      ? Effect.void
+      : warnOfExpiry({ commonName: current.commonName, notAfter: current.notAfter, listener: url })
+  )
+  yield* careFor
+  const takeOver = Effect.gen(function* () {
     const found = yield* read
     yield* checkName(found, current)
     warned = undefined
@@ -73,5 +81,5 @@ export const follow = Effect.fnUntraced(function* ({
         : Effect.void
     })
   )
-  yield* Effect.forkScoped(Effect.forever(Effect.delay(look, interval)))
+  yield* Effect.forkScoped(Effect.forever(Effect.delay(Effect.andThen(takeOver, careFor), interval)))
 })

@@ -2,6 +2,7 @@
 import * as NodeNet from "node:net"
 import * as NodeTls from "node:tls"
 import { Duration, Effect, type Scope } from "effect"
+import * as CertificateCare from "../../../identity/CertificateCare.ts"
 import type { CredentialFiles } from "../../../identity/Credentials.ts"
 import type { CredentialsError } from "../../../identity/CredentialsError.ts"
 import * as TlsContext from "../../../identity/TlsContext.ts"
@@ -36,23 +37,27 @@ const unusable = ({ message, setting }: CredentialsError): TransportError =>
 
 const securityOf = (security: Connector["security"]): TlsContext.TlsSecurity => (security === "tls" ? "tls" : "mtls")
 
-export const dialerContext = (
-  own: CredentialFiles | undefined,
-  { params, security }: Connector,
-  fallback: boolean
-): Effect.Effect<TlsContext.TlsContext, TransportError> =>
-  TlsContext.forDialer(filesOf(own, params), { security: securityOf(security), fallback }).pipe(
-    Effect.mapError(unusable)
-  )
+/** What a driver reads each time that it dials, and that its listeners look at again and again. */
+export interface Contexts {
+  readonly forDialer: (connector: Connector) => Effect.Effect<TlsContext.TlsContext, TransportError>
+  readonly forListener: (binding: Binding) => Effect.Effect<TlsContext.TlsContext, TransportError>
+}
 
-export const listenerContext = (
-  own: CredentialFiles | undefined,
-  { params, security }: Binding,
-  fallback: boolean
-): Effect.Effect<TlsContext.TlsContext, TransportError> =>
-  TlsContext.forListener(filesOf(own, params), { security: securityOf(security), fallback }).pipe(
-    Effect.mapError(unusable)
-  )
+/** Reads the files of a driver, and warns once of each key that others can read. */
+export const makeContexts = (own: CredentialFiles | undefined, fallback: boolean): Contexts => {
+  const warnOfOpenKey = CertificateCare.makeKeyWarnings()
+  const checked = (context: Effect.Effect<TlsContext.TlsContext, CredentialsError>) =>
+    context.pipe(
+      Effect.mapError(unusable),
+      Effect.tap(({ keyPath }) => (keyPath === undefined ? Effect.void : warnOfOpenKey(keyPath)))
+    )
+  return {
+    forDialer: ({ params, security }) =>
+      checked(TlsContext.forDialer(filesOf(own, params), { security: securityOf(security), fallback })),
+    forListener: ({ params, security }) =>
+      checked(TlsContext.forListener(filesOf(own, params), { security: securityOf(security), fallback }))
+  }
+}
 
 const pems = ({ ca, cert, key }: TlsContext.TlsContext) => ({
   ca,
