@@ -101,10 +101,10 @@ const readAll = Effect.fnUntraced(function* (
 ): Effect.fn.Return<{ readonly own: OwnCertificate; readonly keyPath: string }, CredentialsError> {
   const files = yield* discover(given)
   const caPath = yield* named("ca_cert", files.caCert)
+  const root = yield* read("ca_cert", caPath)
   const { cert, key, side } = choose(files)
   const certPath = yield* named(`${side}_cert`, cert)
   const keyPath = yield* named(`${side}_key`, key)
-  const root = yield* read("ca_cert", caPath)
   const certificate = yield* read(`${side}_cert`, certPath)
   const keyText = yield* read(`${side}_key`, keyPath)
   const privateKey = yield* Effect.try({

@@ -8,11 +8,19 @@ import { Command, Flag } from "effect/cli"
 import type { PeerStatus } from "../cell/Cell.ts"
 import { ClientParent, type ParentChange } from "../parent/ClientParent.ts"
 import * as NodeAttach from "../service/NodeAttach.ts"
-import { toFailure } from "./internal/Failure.ts"
+import { Failure, toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
-import { certs, connectionSecurity, identity, type NetworkOptions, resourcesOf } from "./internal/networkFlags.ts"
+import {
+  certs,
+  checkCerts,
+  connectionSecurity,
+  identity,
+  type NetworkOptions,
+  resourcesOf
+} from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { plural } from "./internal/ServeView.ts"
+import { inFlags } from "./internal/settingFlags.ts"
 
 const flags = {
   site: Flag.String("site").pipe(Flag.withDescription("The site's name; behind a relay <relay>.<site> (required)")),
@@ -84,6 +92,7 @@ const isOpenToAll = (url: string): boolean => {
 /** Opens the parent and passes messages on until it is interrupted. */
 const parent = Effect.fn("parent")(function* (options: Options) {
   const screen = yield* Screen
+  yield* checkCerts(options)
   const resources = resourcesOf(options)
   const opened = yield* ClientParent.make({
     site: options.site,
@@ -130,7 +139,11 @@ const parent = Effect.fn("parent")(function* (options: Options) {
  * @since 0.1.0
  */
 export const command = Command.make("parent", flags, (options) =>
-  parent(options).pipe(Effect.provide(NodeAttach.layerPlatform), Effect.mapError(toFailure))
+  parent(options).pipe(
+    Effect.provide(NodeAttach.layerPlatform),
+    Effect.mapError(toFailure),
+    Effect.mapError(({ exitCode, message }) => new Failure({ exitCode, message: inFlags(message) }))
+  )
 ).pipe(
   Command.withDescription("The site's client parent: services and trainers connect to it, and it passes messages on"),
   Command.withExamples([

@@ -39,6 +39,39 @@ const replaced = (args: ReadonlyArray<string>, flag: string, value: string): Rea
 const inWorkspace = (use: (w: Workspace, args: ReadonlyArray<string>) => Effect.Effect<void, unknown>) =>
   Effect.flatMap(workspace, (w) => use(w, serveArgs(w, ["--attach-id", "a"])))
 
+describe("certificates that are not there", () => {
+  const parent = ["parent", "--site", "site-1", "--listen", "stcp://127.0.0.1:0"]
+  const serve = (args: ReadonlyArray<string>) =>
+    args.flatMap((arg, n) =>
+      arg === "--shared-dir" ? ["--parent", "stcp://127.0.0.1:9"] : args[n - 1] === "--shared-dir" ? [] : [arg]
+    )
+
+  it.live("a folder that does not exist is named", () =>
+    inWorkspace((_, args) =>
+      Effect.gen(function* () {
+        const certs = ["--certs", "/no/such/folder"]
+        const told = "--certs /no/such/folder is not there: name the folder of the site's certificates"
+        yield* refused([...parent, ...certs], told)
+        yield* refused([...serve(args), ...certs], told)
+        yield* refused([...serve(args), ...certs, "--secure"], told)
+      })
+    )
+  )
+
+  it.live("TLS without any asks for --certs", () =>
+    inWorkspace((_, args) =>
+      Effect.gen(function* () {
+        yield* refused(parent, "rootCA.pem", "give --certs")
+        yield* refused(serve(args), "rootCA.pem", "give --certs")
+      })
+    )
+  )
+
+  it.live("a folder without a root's certificate", () =>
+    inWorkspace((w, args) => refused([...serve(args), "--certs", w.folder, "--secure"], "rootCA.pem is not there"))
+  )
+})
+
 describe("usage of the command", () => {
   it.live.each([
     [["serve"], "Missing required flag: --site"],

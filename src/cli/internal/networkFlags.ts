@@ -1,8 +1,10 @@
 /** Flags of the commands that use a network: certificates, and how connections are protected. */
+import * as NodeFs from "node:fs/promises"
 import * as NodePath from "node:path"
-import { Option } from "effect"
+import { Effect, Option } from "effect"
 import { Flag } from "effect/cli"
 import type { Resources } from "../../transport/Drivers.ts"
+import { wrongUsage } from "./Failure.ts"
 
 export const certs = Flag.String("certs").pipe(
   Flag.withMetavar("folder"),
@@ -39,4 +41,16 @@ export interface NetworkOptions {
 export const resourcesOf = ({ certs, connectionSecurity }: NetworkOptions): Resources => ({
   ...(Option.isSome(certs) ? { ca_cert: NodePath.resolve(certs.value, "rootCA.pem") } : {}),
   ...(Option.isSome(connectionSecurity) ? { connection_security: connectionSecurity.value } : {})
+})
+
+/** Each file may be missing for a reason of its own, but not the folder. */
+export const checkCerts = Effect.fnUntraced(function* ({ certs }: NetworkOptions) {
+  if (Option.isNone(certs)) return
+  const isFolder = yield* Effect.tryPromise(() => NodeFs.stat(certs.value)).pipe(
+    Effect.map((stats) => stats.isDirectory()),
+    Effect.orElseSucceed(() => false)
+  )
+  if (!isFolder) {
+    return yield* wrongUsage(`--certs ${certs.value} is not there: name the folder of the site's certificates`)
+  }
 })

@@ -20,4 +20,5 @@ export const inFlags = (message: string): string =>
     .replace(/^([A-Za-z]+): /, (start, word: string) => (flagNames.has(word) ? `${flagNames.get(word)} ` : start))
     // A word of its own elsewhere, and a part of paths.
     .replace("(identity)", "(--identity)")
+    .replace("give its path, or the folder of certificates", "give --certs, the folder of the site's certificates")
     .replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
