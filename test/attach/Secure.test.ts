@@ -161,7 +161,7 @@ describe("secure mode, from the profile to the result", () => {
         assert.match(error.message, message)
       }
       assert.match((yield* fail(undefined)).message, /ca_cert is missing/)
-      assert.match((yield* fail("/nowhere/rootCA.pem")).message, /client_cert: nothing names it/)
+      assert.match((yield* fail("/nowhere/rootCA.pem")).message, /ca_cert: \/nowhere\/rootCA\.pem is not there/)
       const mixed = yield* certificates("site-1")
       cpSync(join(pki, "site-2", "client.key"), join(mixed, "client.key"))
       assert.match((yield* fail(join(mixed, "rootCA.pem"))).message, /is not the key of/)

@@ -137,6 +137,16 @@ describe("what serve and probe say", () => {
     })
   )
 
+  it.live("of another site's certificate: both names, and the flag or field that names it", () =>
+    Effect.gen(function* () {
+      const [serve, probe] = yield* both("stcp://127.0.0.1:9", yield* certificates("site-2"))
+      const says = /"site-2" may not be used by site-1\.\S+, that of "site-1" is needed.*name it \((\S+)\)/
+      assert.deepStrictEqual([serve?.code, probe?.code], [2, 2])
+      assert.strictEqual(says.exec(serve?.last ?? "")?.[1], "--identity", serve?.last)
+      assert.strictEqual(says.exec(probe?.last ?? "")?.[1], "auth_identity", probe?.last)
+    })
+  )
+
   it.live("of another project's parent, and of a parent with another site's certificate", () =>
     Effect.gen(function* () {
       const { url } = yield* startParent("stcp", yield* certificates("site-2"))
