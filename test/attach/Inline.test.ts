@@ -11,6 +11,7 @@ import { FLModel } from "../../src/model/FLModel.ts"
 import * as ModelExchange from "../../src/model/ModelExchange.ts"
 import { Shareable } from "../../src/model/Shareable.ts"
 import * as TestTrainer from "../../src/testing/TestTrainer.ts"
+import type * as MemoryDriver from "../../src/transport/MemoryDriver.ts"
 import { keeping } from "../cell/keeping.ts"
 import * as support from "./support.ts"
 
@@ -124,5 +125,26 @@ describe("arrays inside messages", () => {
       assert.deepStrictEqual(inside(yield* trainer.next("taskReady")), [false])
       yield* Fiber.interrupt(running)
     }).pipe(Effect.provide(layer(support.asReference)))
+  )
+
+  const slow: MemoryDriver.Faults = {
+    onFrame: ({ bytes }) =>
+      Effect.delay(Effect.succeed("deliver" as const), bytes.byteLength > mib / 2 ? "1 second" : "0 seconds")
+  }
+  it.effect("a result that comes slowly keeps its session, though no heartbeat gets past it", () =>
+    Effect.gen(function* () {
+      const { backend } = yield* openBackend({ heartbeatInterval: "1 second", heartbeatTimeout: "3 seconds" })
+      const trainer = yield* startTrainer()
+      const running = yield* start(backend)
+      const result = new Shareable([], [["w", array(8 * mib)]])
+      const sent = yield* Effect.forkChild(trainer.result(yield* trainer.next("taskReady"), { result }))
+      yield* support.advance(Fiber.join(running), 250)
+      assert.strictEqual((yield* backend.session)._tag, "Ready")
+      assert.isAtLeast(yield* support.now, 8000)
+      yield* Fiber.join(sent)
+      // Then silence counts again.
+      yield* pass(3001)
+      assert.notStrictEqual((yield* backend.session)._tag, "Ready")
+    }).pipe(Effect.provide(layer({ faults: slow })))
   )
 })
