@@ -15,7 +15,7 @@ import { type AttachError, attachError, DeliveryTimeout, EncodeFailed, TaskRejec
 import * as AttachMetrics from "./AttachMetrics.ts"
 import type { SessionContext } from "./AttachSession.ts"
 import type { ActiveTask } from "./AttachTask.ts"
-import { isUp, pause } from "./internal/connection.ts"
+import { faultSince, isUp, pause } from "./internal/connection.ts"
 
 type Attempt =
   | { readonly _tag: "Delivered" }
@@ -94,9 +94,10 @@ const probe = Effect.fnUntraced(function* (context: SessionContext, task: Active
 })
 
 /**
- * Sends the task, its arrays on offer to the trainer alone: all at first, where it takes them inside the message, which
- * is faster; but what has come of arrays that are fetched outlives a connection, so that is how it is tried again. The offer ends with the attempt: the trainer answers once it
- * has fetched everything, so that a confirmation that gets lost changes nothing; and another attempt makes its own.
+ * Sends the task, its arrays on offer to the trainer alone. The first time they go inside the message as far as it takes
+ * them, which is faster; what has come of arrays that are fetched outlives a connection, so that is how it is tried
+ * again. The offer ends with the attempt: the trainer answers once it has fetched everything, so that a confirmation that
+ * gets lost changes nothing; and another attempt makes its own.
  */
 const send = Effect.fnUntraced(function* (
   context: SessionContext,
@@ -231,8 +232,7 @@ export const deliver = Effect.fn("TaskDelivery.deliver")(function* (
     if (undecodable >= decodeFailureLimit) return yield* undecodableTask(context, task, lastReason)
     yield* pause(context, Duration.min(controlRetry, yield* budget.left), wasUp)
   }
-  const fault = yield* context.cell.linkFailure(context.trainer.trainerFqcn)
-  const why = fault === undefined || fault.at < begun ? "" : `; its connection failed before: ${fault.message}`
+  const why = yield* faultSince(context, begun)
   return yield* attachError(
     new DeliveryTimeout({
       attachId: context.trainer.attachId,

@@ -8,7 +8,6 @@ import { Command, Flag } from "effect/cli"
 import type { PeerStatus } from "../cell/Cell.ts"
 import { ClientParent, type ParentChange } from "../parent/ClientParent.ts"
 import * as NodeAttach from "../service/NodeAttach.ts"
-import { Failure, toFailure } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
 import {
   certs,
@@ -20,7 +19,7 @@ import {
 } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { plural } from "./internal/ServeView.ts"
-import { inFlags } from "./internal/settingFlags.ts"
+import { failureInFlags } from "./internal/settingFlags.ts"
 
 const flags = {
   site: Flag.String("site").pipe(Flag.withDescription("The site's name; behind a relay <relay>.<site> (required)")),
@@ -139,11 +138,7 @@ const parent = Effect.fn("parent")(function* (options: Options) {
  * @since 0.1.0
  */
 export const command = Command.make("parent", flags, (options) =>
-  parent(options).pipe(
-    Effect.provide(NodeAttach.layerPlatform),
-    Effect.mapError(toFailure),
-    Effect.mapError(({ exitCode, message }) => new Failure({ exitCode, message: inFlags(message) }))
-  )
+  parent(options).pipe(Effect.provide(NodeAttach.layerPlatform), Effect.mapError(failureInFlags))
 ).pipe(
   Command.withDescription("The site's client parent: services and trainers connect to it, and it passes messages on"),
   Command.withExamples([

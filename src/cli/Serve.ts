@@ -14,13 +14,13 @@ import * as ModelFile from "../service/ModelFile.ts"
 import * as NodeAttach from "../service/NodeAttach.ts"
 import * as Rounds from "../service/Rounds.ts"
 import * as EventLog from "./internal/EventLog.ts"
-import { Failure, failed, toFailure } from "./internal/Failure.ts"
+import { failed } from "./internal/Failure.ts"
 import * as Flags from "./internal/flags.ts"
 import { certs, connectionSecurity, identity, secure } from "./internal/networkFlags.ts"
 import { Screen } from "./internal/Screen.ts"
 import { makeServeView, plural, type ServeView } from "./internal/ServeView.ts"
 import { checkServe, type ServeOptions, type ServePlace } from "./internal/serveCheck.ts"
-import { inFlags } from "./internal/settingFlags.ts"
+import { failureInFlags } from "./internal/settingFlags.ts"
 
 const flags = {
   site: Flag.String("site").pipe(Flag.withDescription("The site's name, as in the trainers' profiles (required)")),
@@ -184,11 +184,7 @@ const serve = Effect.fn("serve")(function* (options: ServeOptions) {
  * @since 0.1.0
  */
 export const command = Command.make("serve", flags, (options) =>
-  serve(options).pipe(
-    Effect.provide(PrivateFiles.layerNode),
-    Effect.mapError(toFailure),
-    Effect.mapError(({ exitCode, message }) => new Failure({ exitCode, message: inFlags(message) }))
-  )
+  serve(options).pipe(Effect.provide(PrivateFiles.layerNode), Effect.mapError(failureInFlags))
 ).pipe(
   Command.withDescription(
     "Wait for trainers that others start, run rounds of federated averaging with them, write the model"

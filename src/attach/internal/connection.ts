@@ -51,3 +51,9 @@ export const replacement = (context: SessionContext) =>
  */
 export const pause = (context: SessionContext, limit: Duration.Duration, wasUp: boolean): Effect.Effect<void> =>
   Effect.asVoid(Effect.raceFirst(Effect.sleep(limit), arrival(context, wasUp)))
+
+/** In words, for the end of a message, the fault of the trainer's connection at or after a time, if there was one. */
+export const faultSince = Effect.fnUntraced(function* ({ cell, trainer }: SessionContext, since: bigint) {
+  const fault = yield* cell.linkFailure(trainer.trainerFqcn)
+  return fault === undefined || fault.at < since ? "" : `; its connection failed before: ${fault.message}`
+})

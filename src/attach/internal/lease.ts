@@ -5,7 +5,7 @@ import { sourceGrace } from "../AttachConfig.ts"
 import { type AttachError, attachError, SessionLost } from "../AttachError.ts"
 import * as AttachMetrics from "../AttachMetrics.ts"
 import type { AttachSession, SessionContext } from "../AttachSession.ts"
-import { connectionAge, departure, isUp, nextConnection } from "./connection.ts"
+import { connectionAge, departure, faultSince, isUp, nextConnection } from "./connection.ts"
 
 /**
  * Ends when the trainer has been disconnected for `sourceGrace` without a break. Behind a client parent its connection
@@ -36,21 +36,14 @@ const silence = (session: AttachSession) => Effect.map(Clock.monotonicTimeNanos,
 const leaseLeft = (session: AttachSession, lease: Duration.Duration) =>
   Effect.map(silence(session), (silent) => Duration.toNanosUnsafe(lease) - silent)
 
-/** A fault of the connection a heartbeat before the silence or in it is taken for its reason. */
-const faultSince = Effect.fnUntraced(function* ({ cell, config, trainer }: SessionContext, heardAt: bigint) {
-  const fault = yield* cell.linkFailure(trainer.trainerFqcn)
-  const since = heardAt - Duration.toNanosUnsafe(config.heartbeatInterval)
-  return fault === undefined || fault.at < since ? "" : `; its connection failed before: ${fault.message}`
-})
-
-const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
+const lost = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession, hadGrace: boolean) {
   const { decodeGrace, heartbeatInterval, heartbeatTimeout: limit } = context.config
   const nanos = yield* silence(session)
   const silent = Duration.nanos(nanos)
   const missed = Number(nanos / Duration.toNanosUnsafe(heartbeatInterval))
-  const fault = yield* faultSince(context, session.heardAt)
-  const wasBusy = Duration.isGreaterThan(silent, Duration.sum(limit, Duration.seconds(1)))
-  const grace = wasBusy ? ` and decodeGrace ${formatDuration(decodeGrace)}, for it was taking a task in` : ""
+  // A fault a heartbeat before the silence or in it is taken for its reason.
+  const fault = yield* faultSince(context, session.heardAt - Duration.toNanosUnsafe(heartbeatInterval))
+  const grace = hadGrace ? ` and decodeGrace ${formatDuration(decodeGrace)}, for it was taking a task in` : ""
   yield* AttachMetrics.count(AttachMetrics.heartbeatsMissed, {}, missed)
   return yield* attachError(
     new SessionLost({
@@ -68,20 +61,23 @@ const beyond = (left: bigint) => Effect.sleep(Duration.sum(Duration.nanos(left),
 
 /**
  * Ends when the lease is over. A trainer that takes a task in may be too busy to send heartbeats: it has `decodeGrace`
- * more, until TASK_READY is answered or fails, or it disconnects, as far as that can be seen.
+ * more, until TASK_READY is answered or fails, or it disconnects, as far as that can be seen; answers whether it had.
  */
 const leaseOver = Effect.fnUntraced(function* (context: SessionContext, session: AttachSession) {
   const { decodeGrace, heartbeatTimeout } = context.config
   const gone = context.direct ? departure(context) : Effect.never
+  let hadGrace = false
   while (true) {
     const left = yield* leaseLeft(session, heartbeatTimeout)
     if (left >= 0n) {
+      hadGrace = false
       yield* beyond(left)
       continue
     }
     const isBusy = session.isDelivering && (!context.direct || (yield* isUp(context)))
     const more = isBusy ? left + Duration.toNanosUnsafe(decodeGrace) : -1n
-    if (more < 0n) return
+    if (more < 0n) return hadGrace
+    hadGrace = true
     yield* Effect.raceFirst(beyond(more), Effect.raceFirst(session.deliveryOver, gone))
   }
 })
@@ -140,10 +136,10 @@ export const watch = (
 ): Effect.Effect<never, AttachError> => {
   const liveness = Effect.gen(function* () {
     while (true) {
-      yield* leaseOver(context, session)
-      if (!(context.config.allowReconnect && context.authority.live)) return yield* lost(context, session)
+      const hadGrace = yield* leaseOver(context, session)
+      if (!(context.config.allowReconnect && context.authority.live)) return yield* lost(context, session, hadGrace)
       yield* onSilent(true)
-      if (!(yield* outlive(context, session))) return yield* lost(context, session)
+      if (!(yield* outlive(context, session))) return yield* lost(context, session, hadGrace)
       yield* onSilent(false)
     }
   })

@@ -1,9 +1,10 @@
 import { Clock, Deferred, Duration, Effect, Exit, Fiber, FiberSet, Latch, Option, Random, Scope } from "effect"
 import { formatDuration } from "../../platform/DurationText.ts"
 import * as Connection from "../../transport/Connection.ts"
-import type { Driver, DriverListener, Drivers, FrameLink, Resources } from "../../transport/Drivers.ts"
+import type { Driver, DriverListener, Drivers, FrameLink } from "../../transport/Drivers.ts"
 import { ConnectionClosed, TransportError } from "../../transport/TransportError.ts"
 import type { CellError } from "../CellError.ts"
+import type { CellService } from "../CellService.ts"
 import type { ConnectOptions, LinkFailure, ListenOptions } from "../CellTypes.ts"
 import { misconfigured } from "./errors.ts"
 import * as LinkFaults from "./linkFaults.ts"
@@ -21,17 +22,7 @@ export interface LinksOptions {
 }
 
 /** Listeners and connectors: all that makes and keeps connections; docs/wire/cellnet.md, section 4. */
-export interface Links {
-  readonly listen: (
-    schemeOrUrl: string,
-    resources?: Resources,
-    options?: ListenOptions
-  ) => Effect.Effect<{ readonly connectUrl: string }, CellError, Scope.Scope>
-  readonly connect: (
-    url: string,
-    resources?: Resources,
-    options?: ConnectOptions
-  ) => Effect.Effect<void, CellError, Scope.Scope>
+export interface Links extends Pick<CellService, "listen" | "connect"> {
   /** Makes every connector that waits dial at once. */
   readonly redial: Effect.Effect<void>
   /** The last fault of a connection that concerns a peer. */

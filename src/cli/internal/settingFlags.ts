@@ -1,3 +1,6 @@
+/** The names of flags in what the command says. */
+import { Failure, toFailure } from "./Failure.ts"
+
 /** The settings of a backend by the flags that set them: whoever uses the command knows flags. */
 const flagNames: ReadonlyMap<string, string> = new Map([
   ["attachId", "--attach-id"],
@@ -22,3 +25,9 @@ export const inFlags = (message: string): string =>
     .replace("(identity)", "(--identity)")
     .replace("give its path, or the folder of certificates", "give --certs, the folder of the site's certificates")
     .replace(/[A-Za-z]+/g, (word) => flagNames.get(word) ?? word)
+
+/** How a command ends with an error, in the words of its flags. */
+export const failureInFlags = (error: Parameters<typeof toFailure>[0]): Failure => {
+  const { exitCode, message } = toFailure(error)
+  return new Failure({ exitCode, message: inFlags(message) })
+}

@@ -8,8 +8,8 @@ import type * as Link from "./link.ts"
 export interface NetworkOptions {
   /**
    * Certificates for connectors with TLS, for instance `Credentials.inFolder("/site/certs")`. They are read anew for each
-   * dialing; a listener looks for changed files every `renewInterval`. The parameters `ca_cert`, `client_cert`, `client_key`, `server_cert`, `server_key` and
-   * `custom_ca_cert` of a connector override them.
+   * dialing; a listener looks for changed files every `renewInterval`. The parameters `ca_cert`, `client_cert`,
+   * `client_key`, `server_cert`, `server_key` and `custom_ca_cert` of a connector override them.
    */
   readonly credentials?: CredentialFiles
   /**

@@ -25,7 +25,10 @@ const noDialing = (target: string, timeout: Duration.Duration): TransportError =
     `no connection to ${target} within ${formatDuration(timeout)} (connectTimeout): check host and port, and that no firewall drops the packets`
   )
 
-/** A paused TCP connection, which closes with the Scope, and reads into the inlet if there is one. Addresses of IP version 4 alone, as the reference. */
+/**
+ * A paused TCP connection, which closes with the Scope, and reads into the inlet if there is one. Addresses of IP
+ * version 4 alone, as the reference.
+ */
 export const dialTcp = Effect.fnUntraced(function* (
   connector: Connector,
   timeout: Duration.Duration,
