@@ -24,6 +24,8 @@ type Attempt =
 
 /** After a lost connection, an answer that was sent before, or a sign of work, is waited for so long. */
 const lostGrace = Duration.seconds(5)
+/** When nothing of a task has moved for so long, a trainer behind a client parent is asked whether it knows it. */
+const stallGrace = Duration.seconds(10)
 
 const delivered: Attempt = { _tag: "Delivered" }
 const again = (reason: string, undecodable = false): Attempt => ({ _tag: "Again", reason, undecodable })
@@ -76,9 +78,9 @@ const judgeError = (context: SessionContext, task: ActiveTask, error: CellError)
 const isKnown = (state: string | undefined): boolean =>
   Predicate.isNotUndefined(state) && !["UNKNOWN", ""].includes(state)
 
-/** Asks the trainer whether it has the task; no answer means that it is not known. */
-const probe = Effect.fnUntraced(function* (context: SessionContext, task: ActiveTask, timeout: Duration.Duration) {
-  if (Duration.toMillis(timeout) <= 0) return false
+/** Asks the trainer whether it has the task; `None` without an answer. */
+const ask = Effect.fnUntraced(function* (context: SessionContext, task: ActiveTask, timeout: Duration.Duration) {
+  if (Duration.toMillis(timeout) <= 0) return Option.none<boolean>()
   const reply = yield* context.cell
     .request(
       context.trainer.trainerFqcn,
@@ -87,10 +89,34 @@ const probe = Effect.fnUntraced(function* (context: SessionContext, task: Active
       { timeout, optional: true, secure: context.secure }
     )
     .pipe(Effect.option)
-  return Option.exists(
-    Option.flatMap(reply, ({ payload }) => ClientApi.read(ClientApi.Body.taskReply)(payload)),
-    (body) => body.reply_topic === ClientApi.ReplyTopic.taskStatus && isKnown(body.task_state)
+  return Option.flatMap(reply, ({ payload }) => ClientApi.read(ClientApi.Body.taskReply)(payload)).pipe(
+    Option.filter((body) => body.reply_topic === ClientApi.ReplyTopic.taskStatus),
+    Option.map((body) => isKnown(body.task_state))
   )
+})
+
+/** No answer means that it is not known. */
+const probe = (context: SessionContext, task: ActiveTask, timeout: Duration.Duration) =>
+  Effect.map(
+    ask(context, task, timeout),
+    Option.getOrElse(() => false)
+  )
+
+/**
+ * Ends when the task can't be on its way any more: nothing of it moves, and the trainer, whom it would reach before a
+ * question that was sent later, does not know it. So it is where a client parent loses its connection to the trainer, of
+ * which nobody tells this end; one's own connection that ends is seen (`whenLost`).
+ */
+const astray = Effect.fnUntraced(function* (context: SessionContext, task: ActiveTask, moved: Effect.Effect<number>) {
+  while (true) {
+    const before = yield* moved
+    yield* Effect.sleep(stallGrace)
+    if ((yield* moved) !== before) continue
+    const known = yield* ask(context, task, context.config.controlTimeout)
+    if (Option.isNone(known) || (yield* moved) !== before) continue
+    if (known.value) return delivered
+    return again(`the trainer does not know it, and nothing of it moved for ${formatDuration(stallGrace)}`)
+  }
 })
 
 /**
@@ -115,11 +141,13 @@ const send = Effect.fnUntraced(function* (
     served = now
     return isMore
   })
+  let taken = 0
+  const moved = Effect.map(offer.served, (fetched) => fetched + taken)
   // A connection that ends may take the task with it: unless the trainer is seen at work afterwards, it is sent again.
   const whenLost = Effect.flatMap(offer.served, (before) =>
     Effect.map(Effect.delay(offer.served, lostGrace), (now) => now > before)
   )
-  return yield* cell
+  const sent = cell
     .request(
       trainer.trainerFqcn,
       ClientApi.Topic.taskReady,
@@ -138,6 +166,9 @@ const send = Effect.fnUntraced(function* (
         optional: !context.direct,
         references: offer.references,
         whenLost,
+        onTaken: (bytes) => {
+          taken = bytes
+        },
         ...(config.deliveryProgress ? { extend: hasMoved } : {})
       }
     )
@@ -147,6 +178,7 @@ const send = Effect.fnUntraced(function* (
         onFailure: (error) => judgeError(context, task, error)
       })
     )
+  return yield* context.direct ? sent : Effect.raceFirst(sent, astray(context, task, moved))
 }, Effect.scoped)
 
 /** A trainer that took the task in was heard, before it counts as idle again. */

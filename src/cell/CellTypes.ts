@@ -130,6 +130,8 @@ export interface RequestOptions {
    * goes on, as the reference's. Streamed requests only.
    */
   readonly whenLost?: Effect.Effect<boolean>
+  /** Told how many bytes of the request the peer has taken, each time it says so. Streamed requests only. */
+  readonly onTaken?: (bytes: number) => void
   /** The application's own headers; those of the cell win. */
   readonly headers?: Headers
   /** Takes arrays out of the payload while it is encoded; a new one for each attempt. */

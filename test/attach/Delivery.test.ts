@@ -330,6 +330,66 @@ describe("better than the reference", () => {
     }).pipe(Effect.provide(layer()))
   )
 
+  describe("a task that a client parent loses", () => {
+    const place = layer({ direct: false })
+    const sentAt = (trainer: support.ScriptedTrainer) => trainer.of("taskReady").map(({ at }) => at)
+
+    it.effect("is sent again when nothing moved for 10 s and the trainer does not know it", () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(patient)
+        const trainer = yield* startTrainer({ taskReady: inTurn(silence, accept) })
+        const running = yield* start(backend)
+        yield* pass(9999)
+        assert.lengthOf(trainer.of("taskStatus"), 0)
+        yield* pass(501)
+        assert.deepStrictEqual(sentAt(trainer), [0, 10_500])
+        const again = trainer.of("taskReady")[1]
+        assert.isDefined(again)
+        yield* trainer.result(again)
+        yield* Fiber.join(running)
+      }).pipe(Effect.provide(place))
+    )
+
+    it.effect("is not when the trainer knows it: its acceptance was lost", () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(patient)
+        const trainer = yield* startTrainer({ taskReady: silence, taskStatus: status("QUEUED") })
+        const running = yield* start(backend)
+        const sent = yield* trainer.next("taskReady")
+        yield* pass("5 minutes")
+        assert.lengthOf(trainer.of("taskStatus"), 1)
+        yield* trainer.result(sent)
+        yield* Fiber.join(running)
+        assert.deepStrictEqual(sentAt(trainer), [0])
+      }).pipe(Effect.provide(place))
+    )
+
+    it.effect("is not while the trainer does not answer: it may be taking it in", () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(patient)
+        const trainer = yield* startTrainer({ taskReady: silence, taskStatus: silence })
+        const running = yield* start(backend)
+        yield* pass("1 minute")
+        assert.deepStrictEqual(sentAt(trainer), [0])
+        assert.isAbove(trainer.of("taskStatus").length, 1)
+        yield* Fiber.interrupt(running)
+      }).pipe(Effect.provide(place))
+    )
+
+    it.effect("is not while its bytes move", () =>
+      Effect.gen(function* () {
+        const { backend } = yield* openBackend(patient)
+        const trainer = yield* startTrainer()
+        yield* support.untilState(backend, "Ready")
+        const running = yield* start(backend, support.bigTask)
+        yield* pass("1 minute")
+        assert.lengthOf(trainer.of("taskReady"), 1)
+        assert.isAtLeast(sentAt(trainer)[0] ?? 0, 10_000)
+        yield* Fiber.interrupt(running)
+      }).pipe(Effect.provide(layer({ direct: false, faults: support.slowFrames("1 second") })))
+    )
+  })
+
   it.effect("deliveryProgress false: taskWaitTimeout counts the time of moving bytes, too", () =>
     Effect.gen(function* () {
       const { backend } = yield* openBackend({ taskWaitTimeout: "10 seconds", deliveryProgress: false, ...patient })

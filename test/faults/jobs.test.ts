@@ -14,6 +14,9 @@ const count = times(10, 20)
 const together = isLong ? 8 : 10
 const seed = Number(process.env.FAULT_SEED ?? crypto.getRandomValues(new Uint32Array(1))[0])
 
+/** Jobs that once failed: the parent lost a task that it had passed on to a connection just cut. */
+const kept = [2238854135]
+
 const tally = (names: ReadonlyArray<string>): string =>
   [...new Set(names)].map((name) => `${names.filter((other) => other === name).length} ${name}`).join(", ")
 
@@ -32,6 +35,10 @@ const hold = (outcome: Outcome): void => {
   if (!faults.some(isSilent)) assert.deepStrictEqual([service, trainer], ["finished", "finished"], told)
   if (service === "finished") assert.isTrue(exact, told)
 }
+
+describe("jobs of three rounds that once failed", () => {
+  it.live.each(kept)("seed %i", (seed) => Effect.map(silently(runJob(seed)), hold), within(120_000))
+})
 
 describe(`jobs of three rounds behind faulty connections, seeds from ${seed} (FAULT_SEED)`, () => {
   it.live(

@@ -110,7 +110,7 @@ export const makeEngine = Effect.fnUntraced(function* (
     request: RequestOptions & Pick<StreamedRequest, "maxReplySize" | "onReply">
   ) {
     const encoded = yield* payloads.encode(address.topic, payload, request.references)
-    const { extend, headers, maxReplySize, onReply, optional = false, secure = false, whenLost } = request
+    const { extend, headers, maxReplySize, onReply, onTaken, optional = false, secure = false, whenLost } = request
     const timeout = Duration.fromInputUnsafe(request.timeout)
     const shared = {
       encoded,
@@ -121,6 +121,7 @@ export const makeEngine = Effect.fnUntraced(function* (
       secure,
       maxReplySize,
       onReply,
+      onTaken,
       ...(headers === undefined ? {} : { headers })
     }
     return yield* isPlain(address, request.mode)

@@ -24,6 +24,8 @@ export interface StreamedRequest {
   readonly whenLost?: Effect.Effect<boolean> | undefined
   readonly optional?: boolean | undefined
   readonly secure?: boolean | undefined
+  /** Told how many of its bytes the peer has taken, each time the peer says so. */
+  readonly onTaken?: ((bytes: number) => void) | undefined
   /** The most bytes that its reply may have, asked when the reply begins. Default: as any blob. */
   readonly maxReplySize?: (() => number) | undefined
   /** Told how many bytes of its reply have come, with each chunk. */
@@ -40,7 +42,7 @@ export interface StreamedRequests {
   readonly send: (
     target: string,
     address: Address,
-    message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "maxReplySize" | "onReply">
+    message: Omit<StreamedRequest, "timeout" | "extend" | "whenLost" | "onTaken" | "maxReplySize" | "onReply">
   ) => Effect.Effect<void, CellError>
   readonly handle: (
     address: Address,
@@ -156,7 +158,10 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
       onProgress: () => {
         waiter.lastProgress = now()
       },
-      onConsumed: progress.moved,
+      onConsumed: (bytes) => {
+        progress.moved(bytes)
+        request.onTaken?.(bytes)
+      },
       onPeerError: failing(requestId)
     })
     const begun = Effect.gen(function* () {
