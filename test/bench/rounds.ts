@@ -7,7 +7,7 @@ import { runFile, runNet } from "./yardsticks.ts"
 const mebi = 2 ** 20
 
 const sizes: ReadonlyArray<ModelSize> = [
-  { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 60 },
+  { name: "1 KiB", bytes: 1024, arrays: 4, rounds: 150 },
   { name: "1 MiB", bytes: mebi, arrays: 4, rounds: 16 },
   { name: "16 MiB", bytes: 16 * mebi, arrays: 4, rounds: 8 },
   { name: "256 MiB", bytes: 256 * mebi, arrays: 4, rounds: 9 },

@@ -19,6 +19,10 @@ const call = <A>(operation: string, path: string, run: (done: Done<A>) => void):
     })
   )
 
+/** The same in this thread, for what is in memory: the way to another thread and back would take longer than the call. */
+const callHere = <A>(operation: string, path: string, run: () => A): Effect.Effect<A, TransportError> =>
+  Effect.try({ try: run, catch: (error) => ioFailed(operation, path, error) })
+
 const callVoid = (operation: string, path: string, run: (done: NodeFs.NoParamCallback) => void) =>
   call<void>(operation, path, (done) => run((error) => done(error, undefined)))
 
@@ -42,6 +46,27 @@ export const openForRead = (path: string): Effect.Effect<number, TransportError>
 export const close = (fd: number): Effect.Effect<void> =>
   Effect.ignore(callVoid("close", `descriptor ${fd}`, (done) => NodeFs.close(fd, done)))
 
+const memoryBacked = [0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630]
+
+/**
+ * Whether files of a directory are on this machine, so that few bytes of them are read from and written to its memory:
+ * ext, XFS, Btrfs, tmpfs and overlays. Of what is not known it is not said: a network file system may take its time.
+ */
+export const isLocal = (path: string): Effect.Effect<boolean> =>
+  call<NodeFs.StatsFs>("look at", path, (done) => NodeFs.statfs(path, done)).pipe(
+    Effect.map(({ type }) => memoryBacked.includes(type)),
+    Effect.orElseSucceed(() => false)
+  )
+
+/** What is called few bytes. */
+const fewBytes = 64 * 1024
+
+const areFew = (pieces: ReadonlyArray<Uint8Array>): boolean => {
+  let size = 0
+  for (const { byteLength } of pieces) size += byteLength
+  return size <= fewBytes
+}
+
 /** At most so many pieces and bytes a call; the system takes 1024 and 2 GiB. */
 const maxPieces = 512
 const maxBytes = 1024 ** 3
@@ -60,8 +85,16 @@ const batchOf = (pieces: ReadonlyArray<Uint8Array>, from: number): Array<Uint8Ar
   return batch
 }
 
+/** An open file. */
+export interface Open {
+  readonly fd: number
+  readonly path: string
+  /** See `isLocal`. */
+  readonly isLocal: boolean
+}
+
 /** Writes all pieces to the end of a file and answers their size; a failure may leave a part of them there. */
-export const append = Effect.fnUntraced(function* (fd: number, path: string, given: ReadonlyArray<Uint8Array>) {
+export const append = Effect.fnUntraced(function* ({ fd, isLocal, path }: Open, given: ReadonlyArray<Uint8Array>) {
   const pieces = [...given]
   let size = 0
   let at = 0
@@ -70,7 +103,9 @@ export const append = Effect.fnUntraced(function* (fd: number, path: string, giv
     if (batch.length === 0) {
       return size
     }
-    const written = yield* call<number>("append to", path, (done) => NodeFs.writev(fd, batch, null, done))
+    const written = yield* isLocal && areFew(batch)
+      ? callHere("append to", path, () => NodeFs.writevSync(fd, batch))
+      : call<number>("append to", path, (done) => NodeFs.writev(fd, batch, null, done))
     if (written === 0) {
       return yield* Effect.fail(ioFailed("append to", path, { code: "EIO" }, "the system took no bytes"))
     }
@@ -97,11 +132,13 @@ const read = (fd: number, path: string, into: Uint8Array, position: number): Eff
 
 /** The same into several pieces of memory, one after the other. */
 export const readInto = (
-  fd: number,
-  path: string,
+  { fd, isLocal, path }: Open,
   into: ReadonlyArray<Uint8Array>,
   position: number
-): Effect.Effect<number, TransportError> => call("read", path, (done) => NodeFs.readv(fd, into, position, done))
+): Effect.Effect<number, TransportError> =>
+  isLocal && areFew(into)
+    ? callHere("read", path, () => NodeFs.readvSync(fd, into, position))
+    : call("read", path, (done) => NodeFs.readv(fd, into, position, done))
 
 export const sync = (fd: number, path: string): Effect.Effect<void, TransportError> =>
   callVoid("flush", path, (done) => NodeFs.fsync(fd, done))
@@ -255,7 +292,7 @@ export const writeText = (path: string, text: string, mode: number): Effect.Effe
       Effect.ensuring(
         Effect.andThen(
           callVoid("chmod", path, (done) => NodeFs.fchmod(fd, mode, done)),
-          append(fd, path, [Buffer.from(text, "latin1")])
+          append({ fd, path, isLocal: false }, [Buffer.from(text, "latin1")])
         ),
         close(fd)
       )

@@ -75,8 +75,9 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   )
 
   yield* Files.touch(ownLease, settings.fileMode)
-  const writer = yield* LogWriter.make(directory, side, settings)
-  const reader = LogReader.make(directory, peer)
+  const isLocal = yield* Files.isLocal(directory)
+  const writer = yield* LogWriter.make(directory, side, settings, isLocal)
+  const reader = LogReader.make(directory, peer, isLocal)
   yield* Effect.addFinalizer(() => close)
 
   if (settings.watch) {

@@ -32,17 +32,12 @@ const noNews: Pass = { frames: [], isNews: false, hasMore: false }
 const sealed = /^\s*(\d{1,15})\s*$/
 const sealedSize = 64
 
-interface Open {
-  readonly fd: number
-  readonly path: string
-}
-
 /** Reads the logs of `side` from the first byte of log 0 on; consumed logs are removed. Passes must not overlap. */
-export const make = (directory: string, side: Layout.Side): LogReader => {
+export const make = (directory: string, side: Layout.Side, isLocal: boolean): LogReader => {
   const frames = new FrameReader()
   let number = 0
   let offset = 0
-  let current: Open | undefined
+  let current: Files.Open | undefined
 
   const drop = Effect.suspend(() => {
     const fd = current?.fd
@@ -56,16 +51,16 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
     }
     const path = Layout.logOf(directory, side, number)
     return Effect.map(Files.openForRead(path), (fd) => {
-      current = { fd, path }
+      current = { fd, path, isLocal }
       return current
     })
   })
 
   /** Reads what is there by now; `undefined` where nothing is. */
-  const readOn = Effect.fnUntraced(function* ({ fd, path }: Open) {
+  const readOn = Effect.fnUntraced(function* (log: Files.Open) {
     // A peer gets no more memory for a promise than for what it has written.
     const space = frames.space(Math.max(minRead, Math.min(frames.pending, maxRead)))
-    const count = yield* Files.readInto(fd, path, space, offset)
+    const count = yield* Files.readInto(log, space, offset)
     if (count === 0) {
       return undefined
     }
@@ -73,17 +68,17 @@ export const make = (directory: string, side: Layout.Side): LogReader => {
     const cut = frames.filled(count)
     const hasMore = count === space.reduce((size, { byteLength }) => size + byteLength, 0)
     return Result.isFailure(cut)
-      ? yield* Effect.fail(badData(`${path}: ${cut.failure.message}`))
+      ? yield* Effect.fail(badData(`${log.path}: ${cut.failure.message}`))
       : { frames: cut.success, isNews: true, hasMore }
   })
 
   /** By its path: on a network file system only that asks the server. A removed log can still be read. */
-  const hasGrown = Effect.fnUntraced(function* ({ fd, path }: Open) {
+  const hasGrown = Effect.fnUntraced(function* ({ fd, path }: Files.Open) {
     const found = (yield* Files.status(path)) ?? (yield* Files.statusOfOpen(fd, path))
     return found.size > offset
   })
 
-  const goOn = Effect.fnUntraced(function* ({ path }: Open) {
+  const goOn = Effect.fnUntraced(function* ({ path }: Files.Open) {
     if (offset === 0) {
       return noNews
     }

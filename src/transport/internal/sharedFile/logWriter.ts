@@ -16,7 +16,12 @@ const firstFlush = 1 / 2
 const flushStep = 1 / 16
 
 /** Opens log 0 of a side for appending; one at a time may append, and nobody after `close`. */
-export const make = Effect.fnUntraced(function* (directory: string, side: Layout.Side, settings: Settings) {
+export const make = Effect.fnUntraced(function* (
+  directory: string,
+  side: Layout.Side,
+  settings: Settings,
+  isLocal: boolean
+) {
   let number = 0
   let path = Layout.logOf(directory, side, number)
   let fd = yield* Files.openForAppend(path, settings.fileMode)
@@ -55,7 +60,7 @@ export const make = Effect.fnUntraced(function* (directory: string, side: Layout
   })
 
   const append: LogWriter["append"] = Effect.fnUntraced(function* (pieces) {
-    size += yield* Files.append(fd, path, pieces)
+    size += yield* Files.append({ fd, path, isLocal }, pieces)
     if (settings.fsync) {
       yield* Files.sync(fd, path)
     }
