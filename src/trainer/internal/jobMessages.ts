@@ -8,7 +8,7 @@ import * as ModelExchange from "../../model/ModelExchange.ts"
 import type { LedgerEntry } from "../TaskLedger.ts"
 import { bind, sessionAccepted, sessionRejected } from "./binding.ts"
 import { convert } from "./paramsFormat.ts"
-import { annotated, end, type TrainerState, touch } from "./state.ts"
+import { annotated, end, hear, isLate, type TrainerState, touch } from "./state.ts"
 
 const onSessionOpen = (state: TrainerState) =>
   Effect.fn("Trainer.onSessionOpen")(function* (request: CellRequest) {
@@ -18,7 +18,7 @@ const onSessionOpen = (state: TrainerState) =>
       return sessionRejected(request, verdict.failure)
     }
     state.binding = verdict.success
-    yield* touch(state)
+    yield* hear(state)
     yield* Deferred.succeed(state.bound, verdict.success)
     return sessionAccepted(verdict.success, state.cell.maxInlineBytes)
   })
@@ -150,6 +150,8 @@ const onShutdown = (state: TrainerState) =>
   Effect.fn("Trainer.onShutdown")(function* (request: CellRequest) {
     const refusal = validate(state, request)
     if (refusal !== undefined) return ClientApi.invalidRequest(refusal)
+    // It is no orderly end when the job has given the trainer up long before.
+    if (yield* isLate(state)) return ClientApi.invalidRequest("the session's lease is over")
     yield* touch(state)
     Latch.openUnsafe(state.stopped)
     yield* Effect.logInfo(`${request.origin} has no further task`)

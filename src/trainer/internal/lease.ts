@@ -6,10 +6,7 @@ import * as ClientApi from "../../clientapi/ClientApi.ts"
 import { formatDuration } from "../../platform/DurationText.ts"
 import type { Binding } from "./binding.ts"
 import { okBody } from "./replies.ts"
-import { end, type TrainerState, touch } from "./state.ts"
-
-/** A CJ that still has to fetch a result, or to take in what it fetched, may be so much longer silent. */
-const transferGrace = Duration.seconds(30)
+import { end, type TrainerState, touch, transferGrace } from "./state.ts"
 
 const beat = Effect.fnUntraced(function* (state: TrainerState, binding: Binding) {
   const { cell, idle, secure } = state

@@ -1,7 +1,7 @@
 /**
  * What the rooms of a trainer share. Fields change synchronously, by the fibers of one trainer.
  */
-import { Clock, Deferred, Effect, Exit, type Latch, type Queue, Stream } from "effect"
+import { Clock, Deferred, Duration, Effect, Exit, type Latch, type Queue, Stream } from "effect"
 import type { Cell } from "../../cell/Cell.ts"
 import type { Offer } from "../../cell/DownloadService.ts"
 import type { FLModel } from "../../model/FLModel.ts"
@@ -37,11 +37,29 @@ export interface TrainerState {
   heardAt: bigint
 }
 
-/** The CJ was heard: its silence is counted from now. */
-export const touch = (state: TrainerState): Effect.Effect<void> =>
+/** A CJ that still has to fetch a result, or to take in what it fetched, may be so much longer silent. */
+export const transferGrace = Duration.seconds(30)
+
+/** The session's lease begins anew, whatever was before. */
+export const hear = (state: TrainerState): Effect.Effect<void> =>
   Effect.map(Clock.monotonicTimeNanos, (now) => {
     state.heardAt = now
   })
+
+/**
+ * Whether the lease is over, though nothing has ended it yet: a process that was stopped for long gets what was sent
+ * meanwhile before its timers go off.
+ */
+export const isLate = ({ binding, heardAt, offers }: TrainerState): Effect.Effect<boolean> =>
+  Effect.map(Clock.monotonicTimeNanos, (now) => {
+    if (binding === undefined || Duration.isZero(binding.heartbeatTimeout)) return false
+    const limit = Duration.sum(binding.heartbeatTimeout, offers.size === 0 ? Duration.zero : transferGrace)
+    return now - heardAt > Duration.toNanosUnsafe(limit)
+  })
+
+/** The CJ was heard: its silence is counted from now, unless it was too long already. */
+export const touch = (state: TrainerState): Effect.Effect<void> =>
+  Effect.flatMap(isLate(state), (late) => (late ? Effect.void : hear(state)))
 
 /** Ends the session for good; the first reason stays. */
 export const end = (state: TrainerState, by: SessionEnded["by"], reason: string, message: string): void => {
