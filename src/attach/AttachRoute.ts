@@ -155,7 +155,7 @@ const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: 
   const parent = Fqcn.parent(cell.fqcn)
   const { resources, url } = options
   const stranger = yield* Deferred.make<never, AttachError>()
-  let last = "it has not answered yet"
+  let last = "nothing has answered there yet; check that it is the port of a client parent"
   let isUp = false
 
   const verify: NonNullable<ConnectionOptions["verify"]> = (peer, info) => {

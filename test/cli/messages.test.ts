@@ -1,4 +1,5 @@
 import { mkdirSync, writeFileSync } from "node:fs"
+import { type AddressInfo, createServer, type Server } from "node:net"
 import { join } from "node:path"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
@@ -14,6 +15,15 @@ const screenOf = (lines: Array<string>) =>
     Screen,
     Screen.of({ isTerminal: false, line: () => {}, errorLine: (text) => void lines.push(text), bars: () => {} })
   )
+
+/** A port of a server that takes connections and says nothing. */
+const silentPort = Effect.acquireRelease(
+  Effect.callback<Server>((resume) => {
+    const server = createServer((socket) => socket.on("error", () => {}).on("end", () => socket.destroy()))
+    server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+  }),
+  (server) => Effect.sync(() => server.close())
+).pipe(Effect.map((server) => (server.address() as AddressInfo).port))
 
 /** What is told of a command that fails, on standard error and as JSON. */
 const told = (args: ReadonlyArray<string>) =>
@@ -113,6 +123,36 @@ describe("texts of the command", () => {
       const { stderr } = yield* runToEnd(["probe", w.profile("a", { job_wait_timeout: 0.3 })])
       assert.strictEqual(stderr.split("within").length, 2, stderr)
       assert.match(stderr, /within job_wait_timeout \(300ms\)/)
+    })
+  )
+
+  it.live("a port that takes connections and says nothing: what to look at, from both ends", () =>
+    Effect.gen(function* () {
+      const port = yield* silentPort
+      const w = yield* workspace
+      const path = join(w.folder, "p.json")
+      const profile = {
+        schema_version: 1,
+        execution_mode: "attach",
+        attach_id: "a",
+        site_name: "s",
+        job_wait_timeout: 1
+      }
+      const url = `tcp://127.0.0.1:${port}`
+      writeFileSync(path, JSON.stringify({ ...profile, connect_url: url, connection_security: "clear" }))
+      const trainer = yield* told(["probe", path])
+      assert.strictEqual(trainer.code, 1)
+      assert.include(
+        trainer.errors,
+        `nothing has answered at ${url} yet: check that a service or client parent listens`
+      )
+      const flags = ["--site", "s", "--job", "j", "--attach-id", "a", "--rounds", "1", "--model", w.model]
+      const service = yield* told(["serve", ...flags, "--out", w.out, "--parent", url, "--connect-timeout", "1s"])
+      assert.strictEqual(service.code, 1)
+      assert.include(
+        service.errors,
+        `no connection to the client parent ${url} within 1s (--connect-timeout): nothing has`
+      )
     })
   )
 

@@ -116,7 +116,7 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
  * The way to the service. Whoever answers there must be the client parent, or a client job of it; a cell of another site
  * ends the wait. What else goes wrong is told, and tried again.
  */
-const makeWay = ({ cpFqcn, connectUrl }: Found) => {
+const makeWay = (attachId: string, { cpFqcn, connectUrl }: Found) => {
   const stranger = Deferred.makeUnsafe<never, TrainerError>()
   let last: string | undefined
   let connections = 0
@@ -138,9 +138,18 @@ const makeWay = ({ cpFqcn, connectUrl }: Found) => {
     last = error.message
     return isNews ? Effect.logWarning(`no connection to ${connectUrl}: ${error.message}`) : Effect.void
   }
-  /** Whoever is sent away again and again by a service that is there has the name of another. */
-  const isPushedOut = () => connections > 1
-  return { stranger, verify, onDown, why: () => last, isPushedOut }
+  /** Why there is no session yet. */
+  const why = (): string => {
+    // Whoever is sent away again and again by a service that is there has the name of another.
+    if (connections > 1) {
+      return `it answers at ${connectUrl}, but the connection was lost again and again: most likely another trainer is attached as "${attachId}"; end that one, or give each trainer an attach_id of its own`
+    }
+    if (last !== undefined) return last
+    return connections === 0
+      ? `nothing has answered at ${connectUrl} yet: check that a service or client parent listens there, and nothing else`
+      : `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id, and that no other trainer has it`
+  }
+  return { stranger, verify, onDown, why }
 }
 
 /** How often a trainer that waits for its session looks whether another service has taken the place of the one it found. */
@@ -168,7 +177,7 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
   const limit = profile.jobWaitTimeout
   const { connectUrl } = found
   const { resources, state } = yield* makeState(profile, found)
-  const { isPushedOut, onDown, stranger, verify, why } = makeWay(found)
+  const { onDown, stranger, verify, why } = makeWay(profile.attachId, found)
   yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown }), routeFailed)
   const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
@@ -177,13 +186,7 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
       ? bound
       : Effect.timeoutOrElse(bound, {
           duration: left,
-          orElse: () => {
-            const reason = isPushedOut()
-              ? `it answers at ${connectUrl}, but the connection was lost again and again: most likely another trainer is attached as "${profile.attachId}"; end that one, or give each trainer an attach_id of its own`
-              : (why() ??
-                `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id, and that no other trainer has it`)
-            return Effect.fail(noSession(limit, "session", reason))
-          }
+          orElse: () => Effect.fail(noSession(limit, "session", why()))
         })
   const first = yield* Effect.raceFirst(
     Effect.map(inTime, (binding) => ({ binding })),
