@@ -287,7 +287,8 @@ describe("better than the reference", () => {
       yield* pass(10_000)
       assert.isFalse(isOver(second))
       yield* pass(1)
-      yield* reasonOf(second, "SessionLost")
+      const { message } = yield* reasonOf(second, "SessionLost")
+      assert.include(message, "heartbeatTimeout is 6s and decodeGrace 4s, for it was taking a task in, silent for 10s")
     }).pipe(Effect.provide(layer()))
   )
 
@@ -312,7 +313,8 @@ describe("better than the reference", () => {
       yield* pass(5000)
       yield* support.advance(trainer.stop, 1)
       yield* pass(1010)
-      yield* reasonOf(running, "SessionLost")
+      const { message } = yield* reasonOf(running, "SessionLost")
+      assert.notInclude(message, "decodeGrace")
     }).pipe(Effect.provide(layer()))
   )
 

@@ -210,6 +210,35 @@ describe("sending", () => {
     })
   )
 
+  it.effect("interrupted without a connection: the receiver is told once there is one again, for a minute", () =>
+    Effect.gen(function* () {
+      const give = Effect.fnUntraced(function* (down: number) {
+        const wire = yield* makeWire(["a", "b"], small)
+        const ends: Array<string> = []
+        yield* wire
+          .streams("b")
+          .handle(address, (incoming) =>
+            Effect.asVoid(
+              Effect.tapError(readBlob(incoming, 0), (error) => Effect.sync(() => void ends.push(error.message)))
+            )
+          )
+        wire.fate.current = ({ headers }) => (headers.get("sm__sq") === 1 ? [] : [0])
+        const sending = yield* Effect.forkChild(wire.streams("a").send("b", address, [bytes(1000)], { reliable: true }))
+        yield* settle
+        wire.fate.current = () => "unreachable"
+        yield* Fiber.interrupt(sending)
+        yield* TestClock.adjust(down)
+        assert.isEmpty(ends)
+        wire.fate.current = arrives
+        yield* TestClock.adjust("1 second")
+        yield* settle
+        return ends.length
+      })
+      assert.strictEqual(yield* give(58_500), 1)
+      assert.strictEqual(yield* give(60_500), 0)
+    })
+  )
+
   it.effect("learns of an error up to 300 s after its end, from the target or naming it, about this very stream", () =>
     Effect.gen(function* () {
       const wire = yield* makeWire(["a", "b"], small, vanishes)
