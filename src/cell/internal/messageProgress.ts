@@ -1,15 +1,15 @@
-import { Cause, Effect, Exit } from "effect"
+import { Cause, Exit } from "effect"
 import type { TransferProgress, Transfers } from "../TransferProgress.ts"
 
 /** Tells how far one message has come. */
 export interface MessageProgress {
   /** `bytes` of it have arrived. */
   readonly moved: (bytes: number) => void
-  /** Its way is what the effect does: its end is told as that of the message. */
-  readonly during: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E, R>
+  /** It has come to an end, or to nothing; the first word counts. */
+  readonly over: (exit: Exit.Exit<unknown, unknown>) => void
 }
 
-const quiet: MessageProgress = { moved: () => {}, during: (effect) => effect }
+const quiet: MessageProgress = { moved: () => {}, over: () => {} }
 
 const endOf = (exit: Exit.Exit<unknown, unknown>): TransferProgress["state"] => {
   if (Exit.isSuccess(exit)) {
@@ -26,6 +26,7 @@ export const makeMessageProgress =
       return quiet
     }
     let bytes = 0
+    let isOver = false
     const tell = (state: TransferProgress["state"]) =>
       publish({ direction, peer, refId: requestId, bytes, totalBytes, items: 0, state })
     return {
@@ -33,12 +34,11 @@ export const makeMessageProgress =
         bytes = now
         tell("active")
       },
-      during: (effect) =>
-        Effect.onExit(effect, (exit) =>
-          Effect.sync(() => {
-            bytes = Exit.isSuccess(exit) ? totalBytes : bytes
-            tell(endOf(exit))
-          })
-        )
+      over: (exit) => {
+        if (isOver) return
+        isOver = true
+        bytes = Exit.isSuccess(exit) ? totalBytes : bytes
+        tell(endOf(exit))
+      }
     }
   }

@@ -1,4 +1,4 @@
-import { Cause, Clock, Deferred, type Duration, Effect, Option, type Scope } from "effect"
+import { Cause, Clock, Deferred, type Duration, Effect, Exit, Option, type Scope } from "effect"
 import type { SecureRandom } from "effect/crypto/SecureRandom"
 import type { CellError } from "../CellError.ts"
 import * as CellMessage from "../CellMessage.ts"
@@ -11,7 +11,7 @@ import { requestTimeout, streamFailed } from "./errors.ts"
 import { makeMessageProgress } from "./messageProgress.ts"
 import type { Owed } from "./Owed.ts"
 import { type Encoded, none, type Payloads } from "./payloads.ts"
-import { within } from "./waits.ts"
+import { stalled } from "./waits.ts"
 
 const { header, returnChannel, streamHeader } = CellMessage
 
@@ -55,8 +55,8 @@ interface Waiter {
   readonly target: string
   /** Whether only a protected reply will do. */
   readonly isSecure: boolean
-  /** Completed by the first frame of the reply. */
-  readonly began: Deferred.Deferred<void>
+  /** Completed by the first frame of the reply; fails with what keeps it from coming. */
+  readonly began: Deferred.Deferred<void, CellError>
   readonly reply: Deferred.Deferred<CellMessage.IncomingMessage, CellError>
   readonly maxReplySize: (() => number) | undefined
   readonly onReply: ((bytes: number) => void) | undefined
@@ -124,18 +124,10 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     })
   )
 
-  /** Fails when a connection to the target ends and `whenLost` does not want to wait on. */
-  const lost = (target: string, whenLost: Effect.Effect<boolean>): Effect.Effect<never, CellError> =>
-    Effect.catch(core.lost(target), (error) =>
-      Effect.flatMap(whenLost, (isAwaited) => (isAwaited ? lost(target, whenLost) : Effect.fail(error)))
-    )
-
   // Kept long after the request is over, so it must not hold on to what the request and its reply were about.
   const failing = (requestId: string) => (error: CellError) => {
     const waiter = waiters.get(requestId)
-    if (waiter !== undefined && !Deferred.isDoneUnsafe(waiter.began)) {
-      Deferred.doneUnsafe(waiter.reply, Effect.fail(error))
-    }
+    if (waiter !== undefined) Deferred.doneUnsafe(waiter.began, Effect.fail(error))
   }
 
   const exchange = Effect.fnUntraced(function* (
@@ -145,41 +137,51 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     request: StreamedRequest
   ) {
     const { target } = waiter
-    const { timeout } = request
+    const { extend = Effect.succeed(false), timeout, whenLost } = request
     const progress = progressOf("send", target, requestId, CellMessage.byteLength(request.encoded.pieces))
-    const lastProgress = () => waiter.lastProgress
-    const onTimeout = (stage: "sending" | "waiting" | "receiving") => (millis: number) =>
-      requestTimeout(target, address, stage, millis)
-    const sent = streams.send(target, address, request.encoded.pieces, {
-      headers: withEncoding(request.headers, request.encoded).set(streamHeader.requestId, requestId),
-      reliable,
-      optional: request.optional ?? false,
-      secure: request.secure ?? false,
-      onProgress: () => {
-        waiter.lastProgress = now()
-      },
-      onConsumed: (bytes) => {
-        progress.moved(bytes)
-        request.onTaken?.(bytes)
-      },
-      onPeerError: failing(requestId)
-    })
-    const begun = Effect.gen(function* () {
-      yield* within(sent, { timeout, extend: undefined, lastProgress, onTimeout: onTimeout("sending") })
-      yield* within(Effect.raceFirst(Deferred.await(waiter.began), Deferred.await(waiter.reply)), {
-        timeout,
-        extend: request.extend,
-        onTimeout: onTimeout("waiting")
+    let stage: "sending" | "waiting" | "receiving" = "sending"
+    let since = now()
+    const enter = (next: typeof stage) => {
+      stage = next
+      since = now()
+    }
+    const answered = Effect.gen(function* () {
+      yield* streams.send(target, address, request.encoded.pieces, {
+        headers: withEncoding(request.headers, request.encoded).set(streamHeader.requestId, requestId),
+        reliable,
+        optional: request.optional ?? false,
+        secure: request.secure ?? false,
+        onProgress: () => {
+          waiter.lastProgress = now()
+        },
+        onConsumed: (bytes) => {
+          progress.moved(bytes)
+          request.onTaken?.(bytes)
+        },
+        onPeerError: failing(requestId)
       })
+      enter("waiting")
+      yield* Deferred.await(waiter.began)
+      progress.over(Exit.void)
+      enter("receiving")
+      return yield* Deferred.await(waiter.reply)
     })
-    const { whenLost } = request
-    yield* progress.during(whenLost === undefined ? begun : Effect.raceFirst(begun, lost(target, whenLost)))
-    return yield* within(Deferred.await(waiter.reply), {
+    const late = stalled({
       timeout,
-      extend: request.extend,
-      lastProgress,
-      onTimeout: onTimeout("receiving")
+      extend: Effect.suspend(() => (stage === "sending" ? Effect.succeed(false) : extend)),
+      lastProgress: () => (stage === "waiting" ? since : Math.max(since, waiter.lastProgress)),
+      onTimeout: (millis) => requestTimeout(target, address, stage, millis)
     })
+    /** Fails when a connection to the target ends before the reply has begun, and nobody wants to wait on. */
+    const lost = (wait: Effect.Effect<boolean>): Effect.Effect<never, CellError> =>
+      Effect.catch(core.lost(target), (error) =>
+        Effect.flatMap(stage === "receiving" ? Effect.succeed(true) : wait, (isAwaited) =>
+          isAwaited || stage === "receiving" ? lost(wait) : Effect.fail(error)
+        )
+      )
+    // One race for all stages: each fiber of a small request counts.
+    const ends = whenLost === undefined ? [answered, late] : [answered, late, lost(whenLost)]
+    return yield* Effect.onExit(Effect.raceAllFirst(ends), (exit) => Effect.sync(() => progress.over(exit)))
   })
 
   const request: StreamedRequests["request"] = Effect.fnUntraced(function* (target, address, request) {
@@ -260,7 +262,9 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
   ): Effect.fn.Return<Option.Option<CellReply>, CellError> {
     const { address, origin, size } = incoming
     const progress = progressOf("receive", origin, requestId, size)
-    const blob = yield* progress.during(readBlob(incoming, maxBlobSize, progress.moved))
+    const blob = yield* Effect.onExit(readBlob(incoming, maxBlobSize, progress.moved), (exit) =>
+      Effect.sync(() => progress.over(exit))
+    )
     if (blob === undefined) {
       return Option.none()
     }
