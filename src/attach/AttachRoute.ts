@@ -10,12 +10,14 @@ import { SecureRandom } from "effect/crypto/SecureRandom"
 import { Cell } from "../cell/Cell.ts"
 import * as Rendezvous from "../clientapi/Rendezvous.ts"
 import type { TrainerName } from "../clientapi/TrainerName.ts"
+import type { IdentityRules } from "../identity/CertificateIdentity.ts"
 import * as Fqcn from "../identity/Fqcn.ts"
 import { formatDuration } from "../platform/DurationText.ts"
 import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { Resources } from "../transport/Drivers.ts"
+import * as PeerIdentity from "../transport/PeerIdentity.ts"
 import { HandshakeFailed, TransportError } from "../transport/TransportError.ts"
 import { type AttachError, attachError, RouteFailed } from "./AttachError.ts"
 import * as AttachGuard from "./AttachGuard.ts"
@@ -125,7 +127,9 @@ export interface ClientParentOptions {
   readonly url: string
   /** What the driver of the URL needs to know beside it, certificates for instance. */
   readonly resources?: Resources
-  /** Judges the CP, beside its name, for instance by its certificate. */
+  /** Whose certificates the CP and this service may have, where they show any. */
+  readonly rules?: IdentityRules
+  /** Judges the CP, beside its name and its certificate. */
   readonly verify?: ConnectionOptions["verify"]
   /** How long to wait for the first connection. Default 30 seconds. */
   readonly connectTimeout?: Duration.Input
@@ -153,14 +157,15 @@ const makeClaims = () => {
 /** Dials the CP, and waits until it is connected for the first time. Later it is dialed again after each loss. */
 const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: ClientParentOptions) {
   const parent = Fqcn.parent(cell.fqcn)
-  const { resources, url } = options
+  const { resources, rules, url } = options
+  const certificate = rules === undefined ? undefined : PeerIdentity.verifyWith(rules)
   const stranger = yield* Deferred.make<never, AttachError>()
   let last = "nothing has answered there yet; check that it is the port of a client parent"
   let isUp = false
 
   const verify: NonNullable<ConnectionOptions["verify"]> = (peer, info) => {
     if (peer === parent) {
-      return options.verify?.(peer, info) ?? Effect.void
+      return Effect.andThen(certificate?.(peer, info) ?? Effect.void, options.verify?.(peer, info) ?? Effect.void)
     }
     const message = `${url} is the client parent ${peer}, but this service is ${cell.fqcn}: check the site's name (--site) and the URL`
     Deferred.doneUnsafe(stranger, Effect.fail(failed("", "WrongParent", message)))
@@ -173,7 +178,7 @@ const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: 
     return isNews ? Effect.logWarning(`no connection to the client parent ${url}: ${last}`) : Effect.void
   }
   yield* cell
-    .connect(url, resources, { verify, onDown })
+    .connect(url, resources, { verify, onDown, ...(rules === undefined ? {} : { rules }) })
     .pipe(Effect.mapError((error) => failed("", error.reason._tag, error.message)))
   const connected = Stream.runForEachWhile(cell.connected(parent), (up) => {
     isUp ||= up

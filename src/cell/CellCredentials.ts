@@ -13,7 +13,7 @@ import * as CertificateChain from "../identity/CertificateChain.ts"
 import type { CertificateError } from "../identity/CertificateError.ts"
 import * as CertificateIdentity from "../identity/CertificateIdentity.ts"
 import { type CredentialFiles, discover } from "../identity/Credentials.ts"
-import { CredentialsError } from "../identity/CredentialsError.ts"
+import { CredentialsError, notRead } from "../identity/CredentialsError.ts"
 
 /**
  * A cell's own certificate, checked as a peer would.
@@ -53,12 +53,7 @@ const failure = (
 const read = (setting: string, path: string): Effect.Effect<Uint8Array, CredentialsError> =>
   Effect.tryPromise({
     try: () => NodeFs.readFile(path),
-    catch: (cause) => {
-      const code = typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : "unknown"
-      return code === "ENOENT" || code === "ENOTDIR"
-        ? failure(setting, path, "missing", `${path} is not there: put it there, or give its path`)
-        : failure(setting, path, "unreadable", `${path} can't be read (${code}): let this user read it`)
-    }
+    catch: (cause) => notRead(setting, path, cause)
   })
 
 const problems = { pem: "invalid", chain: "foreign", validity: "expired", key: "invalid", name: "invalid" } as const
@@ -102,6 +97,9 @@ const readAll = Effect.fnUntraced(function* (
   const files = yield* discover(given)
   const caPath = yield* named("ca_cert", files.caCert)
   const root = yield* read("ca_cert", caPath)
+  yield* Effect.mapError(Effect.fromResult(CertificateChain.parse(root)), ({ message }) =>
+    failure("ca_cert", caPath, "invalid", `${caPath}: ${message}: put the project's root certificate there`)
+  )
   const { cert, key, side } = choose(files)
   const certPath = yield* named(`${side}_cert`, cert)
   const keyPath = yield* named(`${side}_key`, key)
@@ -110,7 +108,12 @@ const readAll = Effect.fnUntraced(function* (
   const privateKey = yield* Effect.try({
     try: () => createPrivateKey({ key: Buffer.from(keyText), format: "pem" }),
     catch: () =>
-      failure(`${side}_key`, keyPath, "invalid", `${keyPath} holds no private key in PEM without a passphrase`)
+      failure(
+        `${side}_key`,
+        keyPath,
+        "invalid",
+        `${keyPath} holds no private key in PEM without a passphrase: put the one there that was made with the certificate`
+      )
   })
   const own = yield* make({ certificate, root, privateKey }).pipe(
     Effect.mapError((error) => refusal(`${side}_cert`, certPath, error)),

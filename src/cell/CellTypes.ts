@@ -7,6 +7,7 @@
  */
 import type { Duration, Effect } from "effect"
 import type { ReferenceSink } from "../fobs/Codec.ts"
+import type { IdentityRules } from "../identity/CertificateIdentity.ts"
 import type { Options as ConnectionOptions } from "../transport/Connection.ts"
 import type { TransportError } from "../transport/TransportError.ts"
 import type { CellError } from "./CellError.ts"
@@ -147,6 +148,8 @@ export interface RequestOptions {
 export interface ConnectOptions {
   /** Judges the peer's name, after the cell's own `verify`; a failure ends the connection, and it is dialed again. */
   readonly verify?: ConnectionOptions["verify"]
+  /** Where a certificate is shown to the peer, it must be one of this cell's by these rules, or `connect` fails. */
+  readonly rules?: IdentityRules
   /** Told why there is no connection: after each attempt that failed, and after each connection that ended. */
   readonly onDown?: (error: TransportError) => Effect.Effect<void>
 }

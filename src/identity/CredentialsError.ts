@@ -38,3 +38,27 @@ export class CredentialsError extends Schema.TaggedError<CredentialsError>()("Cr
   ]),
   message: Schema.String
 }) {}
+
+const nextStep = (path: string, code: string): string => {
+  switch (code) {
+    case "ENOENT":
+    case "ENOTDIR":
+      return `${path} is not there: give the path of the file, or put it there`
+    case "EISDIR":
+      return `${path} is a folder: give the path of the file`
+    default:
+      return `${path} can't be read (${code}): let this user read it`
+  }
+}
+
+/**
+ * What the system says of a file that could not be read, given what it threw.
+ *
+ * @category constructors
+ * @since 0.1.0
+ */
+export const notRead = (setting: string, path: string, cause: unknown): CredentialsError => {
+  const code = typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : "EUNKNOWN"
+  const problem = code === "ENOENT" || code === "ENOTDIR" ? "missing" : "unreadable"
+  return new CredentialsError({ setting, path, problem, message: `${setting}: ${nextStep(path, code)}` })
+}

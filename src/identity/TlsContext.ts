@@ -11,7 +11,7 @@ import * as NodeFs from "node:fs/promises"
 import * as NodeTls from "node:tls"
 import { Clock, Effect, Result } from "effect"
 import { type CredentialFiles, discover } from "./Credentials.ts"
-import { CredentialsError } from "./CredentialsError.ts"
+import { CredentialsError, notRead } from "./CredentialsError.ts"
 
 /**
  * `tls`: the listener alone shows a certificate. `mtls`: both sides do.
@@ -55,18 +55,10 @@ type Problem = CredentialsError["problem"]
 const failure = (setting: string, path: string, problem: Problem, message: string): CredentialsError =>
   new CredentialsError({ setting, path, problem, message: `${setting}: ${message}` })
 
-const codeOf = (cause: unknown): string =>
-  typeof cause === "object" && cause !== null && "code" in cause ? String(cause.code) : "EUNKNOWN"
-
 const readPem = (setting: string, path: string): Effect.Effect<string, CredentialsError> =>
   Effect.tryPromise({
     try: () => NodeFs.readFile(path, "utf8"),
-    catch: (cause) => {
-      const code = codeOf(cause)
-      return code === "ENOENT" || code === "ENOTDIR"
-        ? failure(setting, path, "missing", `${path} is not there: give the path of the file, or put it there`)
-        : failure(setting, path, "unreadable", `${path} can't be read (${code}): let this user read it`)
-    }
+    catch: (cause) => notRead(setting, path, cause)
   })
 
 const pemBlocks = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
@@ -87,7 +79,12 @@ const readCertificates = Effect.fnUntraced(function* (
 ): Effect.fn.Return<Certificates, CredentialsError> {
   const pem = yield* readPem(setting, path)
   const invalid = (why: string) =>
-    failure(setting, path, "invalid", `${path} holds no certificate that can be read (${why}): it must be PEM`)
+    failure(
+      setting,
+      path,
+      "invalid",
+      `${path} holds no certificate that can be read (${why}): it must be PEM; put the right file there`
+    )
   const all = yield* Effect.try({
     try: () => Array.from(pem.matchAll(pemBlocks), ([block]) => new NodeCrypto.X509Certificate(block)),
     catch: (cause) => invalid(messageOf(cause))
@@ -104,7 +101,13 @@ const readKey = Effect.fnUntraced(function* (setting: string, path: string) {
   }
   const key = yield* Effect.try({
     try: () => NodeCrypto.createPrivateKey(pem),
-    catch: (cause) => failure(setting, path, "invalid", `${path} holds no private key in PEM (${messageOf(cause)})`)
+    catch: (cause) =>
+      failure(
+        setting,
+        path,
+        "invalid",
+        `${path} holds no private key in PEM (${messageOf(cause)}): put the one there that was made with the certificate`
+      )
   })
   return { pem, key, path }
 })

@@ -16,7 +16,6 @@ import { FileLock } from "../platform/FileLock.ts"
 import { PrivateFiles } from "../platform/PrivateFiles.ts"
 import { Drivers, type Resources } from "../transport/Drivers.ts"
 import * as GrpcDriver from "../transport/GrpcDriver.ts"
-import * as PeerIdentity from "../transport/PeerIdentity.ts"
 import * as SharedFileDriver from "../transport/SharedFileDriver.ts"
 import * as TcpDriver from "../transport/TcpDriver.ts"
 import * as WebSocketDriver from "../transport/WebSocketDriver.ts"
@@ -123,7 +122,7 @@ export const layerClientParent = (
   const rules = rulesOf({ local: fqcn, parent: site, identity })
   return routeByParent({
     url: parentUrl,
-    verify: PeerIdentity.verifyWith(rules),
+    rules,
     secure,
     ...(resources === undefined ? {} : { resources }),
     ...(connectTimeout === undefined ? {} : { connectTimeout })

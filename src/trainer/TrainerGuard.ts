@@ -15,6 +15,14 @@ import * as Fqcn from "../identity/Fqcn.ts"
 const downloadChannel = "download_service__"
 
 /**
+ * Secure mode takes nothing in clear.
+ *
+ * @category constants
+ * @since 0.1.0
+ */
+export const notProtected = { refuse: "not protected" } as const
+
+/**
  * The rule of one trainer. `boundCj` is the CJ it knows, by its session, its profile or the rendezvous; until there is
  * one, only a SESSION_OPEN of a direct child of the client parent passes.
  *
@@ -31,7 +39,7 @@ export const rule = (options: {
   return ({ address, headers, isReply, origin }) => {
     const isDownload = address.channel === downloadChannel
     if (address.channel !== ClientApi.channel && !isDownload) return "pass"
-    if (options.secure && !CellMessage.isSealed(headers)) return { refuse: "not protected" }
+    if (options.secure && !CellMessage.isSealed(headers)) return notProtected
     // A download's answer comes from where its request went, which need not be the CJ; the request's waiter knows.
     if (isReply && (!options.secure || isDownload)) return "pass"
     const cj = options.boundCj()

@@ -74,6 +74,17 @@ export interface DriverListener {
 }
 
 /**
+ * Whose certificate a dialer shows.
+ *
+ * @category models
+ * @since 0.1.0
+ */
+export interface Shown {
+  /** `undefined` where the certificate has none. */
+  readonly commonName: string | undefined
+}
+
+/**
  * A way to carry frames, for the schemes it names.
  *
  * @category models
@@ -81,6 +92,11 @@ export interface DriverListener {
  */
 export interface Driver {
   readonly schemes: ReadonlyArray<string>
+  /**
+   * Fails with `BadConfig` where `connect` would whatever the peer: by the URL, or by files that can't be used. Answers
+   * what the dialer will show; `undefined` where it shows no certificate.
+   */
+  readonly check?: (url: string, resources?: Resources) => Effect.Effect<Shown | undefined, TransportError>
   /** Dials `url`; the link lives as long as the Scope. */
   readonly connect: (url: string, resources?: Resources) => Effect.Effect<FrameLink, TransportError, Scope.Scope>
   /**

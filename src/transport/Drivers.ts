@@ -8,7 +8,7 @@ import type { Driver } from "./Driver.ts"
 import * as DriverTable from "./internal/driverTable.ts"
 import type { TransportError } from "./TransportError.ts"
 
-export type { Driver, DriverListener, FrameLink, LinkInfo, Resources } from "./Driver.ts"
+export type { Driver, DriverListener, FrameLink, LinkInfo, Resources, Shown } from "./Driver.ts"
 
 /**
  * The drivers a program has, found by scheme.

@@ -93,7 +93,7 @@ export const make = (options: Options = {}): Driver => {
     return { connectUrl, accept: arrivals.accept }
   })
 
-  return { schemes: ["grpc", "grpcs", "agrpc", "agrpcs"], connect, listen }
+  return { schemes: ["grpc", "grpcs", "agrpc", "agrpcs"], check: Tls.makeCheck(contexts), connect, listen }
 }
 
 /**

@@ -158,7 +158,7 @@ export const make = (options: Options = {}): Driver => {
     return { connectUrl, accept: arrivals.accept }
   })
 
-  return { schemes, connect, listen }
+  return { schemes, check: Tls.makeCheck(contexts), connect, listen }
 }
 
 /**

@@ -86,7 +86,7 @@ export const make = (options: Options = {}): Driver => {
     return { connectUrl, accept: arrivals.accept }
   })
 
-  return { schemes: ["http", "https"], connect, listen }
+  return { schemes: ["http", "https"], check: Tls.makeCheck(contexts), connect, listen }
 }
 
 /**

@@ -1,4 +1,4 @@
-import { chmodSync, cpSync } from "node:fs"
+import { chmodSync, cpSync, mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { join } from "node:path"
 import * as NodeFileSystem from "@effect/platform-node/NodeFileSystem"
@@ -144,6 +144,53 @@ describe("what serve and probe say", () => {
       assert.deepStrictEqual([serve?.code, probe?.code], [2, 2])
       assert.strictEqual(says.exec(serve?.last ?? "")?.[1], "--identity", serve?.last)
       assert.strictEqual(says.exec(probe?.last ?? "")?.[1], "auth_identity", probe?.last)
+    })
+  )
+
+  it.live("of files for the connection alone, without --secure: the same, and at once", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const said = Effect.fnUntraced(function* (certs: string) {
+        const { code, stderr } = yield* runToEnd(serveArgs(w, "stcp://127.0.0.1:9", ["--certs", certs]))
+        assert.strictEqual(code, 2, stderr)
+        assert.strictEqual(stderr.trimEnd().split("\n").length, 1, stderr)
+        return stderr
+      })
+      const other = yield* said(yield* certificates("site-2"))
+      assert.match(other, /"site-2" may not be used by site-1\.job-1, that of "site-1" is needed.*\(--identity\)/)
+      assert.match(yield* said(yield* certificates("expired")), /client\.crt expired on 2025-01-01: renew it/)
+      const broken = yield* certificates("site-1")
+      writeFileSync(join(broken, "client.key"), "-----BEGIN PRIVATE KEY-----\n")
+      assert.match(yield* said(broken), /client\.key holds no private key in PEM .*: put the one there/)
+      rmSync(join(broken, "client.key"))
+      mkdirSync(join(broken, "client.key"))
+      assert.match(yield* said(broken), /client\.key is a folder: give the path of the file/)
+    })
+  )
+
+  it.live("of a root that holds nothing: that file, and not the certificate", () =>
+    Effect.gen(function* () {
+      const certs = yield* certificates("site-1")
+      writeFileSync(join(certs, "rootCA.pem"), "")
+      holds(yield* both("stcp://127.0.0.1:9", certs), 2, /ca_cert: \S+rootCA\.pem: there is no certificate/)
+    })
+  )
+
+  it.live("of a trainer in secure mode and a service that is not", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const certs = yield* certificates("site-1")
+      const { url } = yield* startParent("stcp", certs)
+      const service = yield* start(serveArgs(w, url, ["--certs", certs, "--attach-timeout", "3s"]))
+      const probe = yield* runToEnd(["probe", secureProfile(w, url, certs, { job_wait_timeout: 2 })])
+      assert.strictEqual(probe.code, 1)
+      assert.match(
+        probe.stderr,
+        /SESSION_OPEN .* is not protected.*start the service with --secure, or leave secure_mode/
+      )
+      const served = yield* service.ended
+      assert.strictEqual(served.code, 1)
+      assert.match(served.stderr, /authentication_error.*it may be in secure mode, and this service is not: .*--secure/)
     })
   )
 

@@ -65,9 +65,14 @@ type Verdict =
 const refused = (reason: string): Verdict => ({ _tag: "Refused", reason })
 const waiting = (reason: string): Verdict => ({ _tag: "Waiting", reason })
 
+const silent = "nobody answers"
+
 /** Protection that can't be had is no silence of the trainer: it is there, and something is to be set right. */
 const unanswered = ({ message, reason }: CellError): string =>
-  reason._tag === "ProtectionFailed" || reason._tag === "CellMisconfigured" ? message : "nobody answers"
+  reason._tag === "ProtectionFailed" || reason._tag === "CellMisconfigured" ? message : silent
+
+const clearHint =
+  "it may be in secure mode, and this service is not: start it with --secure (secure: true), or leave secure_mode out of the trainer's profile"
 
 const judge = (
   context: SessionContext,
@@ -76,7 +81,10 @@ const judge = (
 ): Verdict => {
   if (Result.isFailure(reply)) return waiting(unanswered(reply.failure))
   const { error, payload, returnCode } = reply.success
-  if (returnCode !== "ok") return waiting(`it answered ${returnCode}: ${error ?? "no text"}`)
+  if (returnCode !== "ok") {
+    const hint = returnCode === "authentication_error" && !context.secure ? ` (${clearHint})` : ""
+    return waiting(`it answered ${returnCode}: ${error ?? "no text"}${hint}`)
+  }
   const body = ClientApi.read(ClientApi.Body.sessionReply)(payload)
   if (Option.isNone(body)) return refused("its answer is no session reply")
   const { reply_topic, reason = "no reason given", session_id } = body.value
@@ -112,7 +120,7 @@ const timedOut = ({ trainer }: SessionContext, limit: Duration.Duration, last: s
 export const open = Effect.fn("AttachSession.open")(function* (context: SessionContext, session: AttachSession) {
   const { attachTimeout, controlRetry } = context.config
   const body = sessionOpen(context, session)
-  let last = "nobody answers"
+  let last = silent
   const accepted = Effect.gen(function* () {
     while (true) {
       const wasUp = yield* isUp(context)
@@ -123,7 +131,8 @@ export const open = Effect.fn("AttachSession.open")(function* (context: SessionC
       const verdict = judge(context, session, reply.value)
       if (verdict._tag === "Accepted") return verdict.inlineBytes
       if (verdict._tag === "Refused") return yield* rejected(context, verdict.reason)
-      last = verdict.reason
+      // What a trainer said that has left since tells more than its silence.
+      if (verdict.reason !== silent) last = verdict.reason
       yield* pause(context, controlRetry, wasUp)
     }
   })

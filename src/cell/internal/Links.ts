@@ -6,6 +6,7 @@ import { ConnectionClosed, TransportError } from "../../transport/TransportError
 import type { CellError } from "../CellError.ts"
 import type { CellService } from "../CellService.ts"
 import type { ConnectOptions, LinkFailure, ListenOptions } from "../CellTypes.ts"
+import { checkDialing } from "./dialCheck.ts"
 import { misconfigured } from "./errors.ts"
 import * as LinkFaults from "./linkFaults.ts"
 import type { Peer, Peers } from "./Peers.ts"
@@ -185,6 +186,7 @@ export const makeLinks = Effect.fnUntraced(function* (
 
   const connect: Links["connect"] = Effect.fn("Cell.connect")(function* (url, resources, given = {}) {
     const driver = yield* driverFor(url)
+    yield* checkDialing(driver, { fqcn, url, resources, rules: given.rules })
     const first = yield* Deferred.make<void, CellError>()
     const mine = new Set<Peer>()
     yield* supervise(dialing(url, driver.connect(url, resources), mine, first, given), mine)

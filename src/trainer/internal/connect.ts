@@ -2,6 +2,7 @@
 import { Clock, Deferred, Duration, Effect, Exit, Latch, Option, Queue, Scope } from "effect"
 import * as Cell from "../../cell/Cell.ts"
 import type { CellError } from "../../cell/CellError.ts"
+import * as ClientApi from "../../clientapi/ClientApi.ts"
 import * as Rendezvous from "../../clientapi/Rendezvous.ts"
 import type { NotPublished } from "../../clientapi/RendezvousError.ts"
 import { trainerPrefix } from "../../clientapi/TrainerName.ts"
@@ -32,7 +33,7 @@ const remainingOf = (limit: Duration.Duration | undefined): Effect.Effect<Remain
   )
 
 const routeFailed = ({ message, reason }: CellError): TrainerError =>
-  trainerError(new RouteFailed({ kind: reason._tag, message }))
+  trainerError(new RouteFailed({ kind: reason._tag, message: message.replace("(identity)", "(auth_identity)") }))
 
 const noSession = (limit: Duration.Duration | undefined, stage: NoSession["stage"], why: string): TrainerError =>
   trainerError(
@@ -101,22 +102,27 @@ const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: F
     binding: undefined,
     heardAt: 0n
   }
-  yield* cell.guard(
-    TrainerGuard.rule({
-      cpFqcn: found.cpFqcn,
-      secure: state.secure,
-      boundCj: () => state.binding?.cjFqcn ?? found.cjFqcn
-    })
-  )
+  const rule = TrainerGuard.rule({
+    cpFqcn: found.cpFqcn,
+    secure: state.secure,
+    boundCj: () => state.binding?.cjFqcn ?? found.cjFqcn
+  })
+  let isClearRefused = false
+  yield* cell.guard((message) => {
+    const verdict = rule(message)
+    isClearRefused ||=
+      verdict === TrainerGuard.notProtected && message.address.topic === ClientApi.Topic.sessionOpen.topic
+    return verdict
+  })
   yield* serve(state)
-  return { state, resources: shield.resources }
+  return { state, shield, isClearRefused: () => isClearRefused }
 })
 
 /**
  * The way to the service. Whoever answers there must be the client parent, or a client job of it; a cell of another site
  * ends the wait. What else goes wrong is told, and tried again.
  */
-const makeWay = (attachId: string, { cpFqcn, connectUrl }: Found) => {
+const makeWay = (attachId: string, { cpFqcn, connectUrl }: Found, isClearRefused: () => boolean) => {
   const stranger = Deferred.makeUnsafe<never, TrainerError>()
   let last: string | undefined
   let connections = 0
@@ -145,6 +151,9 @@ const makeWay = (attachId: string, { cpFqcn, connectUrl }: Found) => {
       return `it answers at ${connectUrl}, but the connection was lost again and again: most likely another trainer is attached as "${attachId}"; end that one, or give each trainer an attach_id of its own`
     }
     if (last !== undefined) return last
+    if (isClearRefused()) {
+      return `the SESSION_OPEN that came by ${connectUrl} is not protected, and this trainer is in secure mode: start the service with --secure, or leave secure_mode out of the profile`
+    }
     return connections === 0
       ? `nothing has answered at ${connectUrl} yet: check that a service or client parent listens there, and nothing else`
       : `no SESSION_OPEN came by ${connectUrl}: check that a service waits for this attach id, and that no other trainer has it`
@@ -176,9 +185,13 @@ const replaced = Effect.fnUntraced(function* (
 const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found, remaining: Remaining) {
   const limit = profile.jobWaitTimeout
   const { connectUrl } = found
-  const { resources, state } = yield* makeState(profile, found)
-  const { onDown, stranger, verify, why } = makeWay(profile.attachId, found)
-  yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown }), routeFailed)
+  const { isClearRefused, shield, state } = yield* makeState(profile, found)
+  const { resources, rules } = shield
+  const { onDown, stranger, verify, why } = makeWay(profile.attachId, found, isClearRefused)
+  yield* Effect.mapError(
+    state.cell.connect(connectUrl, resources, { verify, onDown, ...(rules === undefined ? {} : { rules }) }),
+    routeFailed
+  )
   const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
   const inTime =

@@ -2,7 +2,7 @@
 import { Effect, type Scope } from "effect"
 import type { CellOptions } from "../../cell/Cell.ts"
 import * as CellCredentials from "../../cell/CellCredentials.ts"
-import { rulesOf } from "../../identity/CertificateIdentity.ts"
+import { type IdentityRules, rulesOf } from "../../identity/CertificateIdentity.ts"
 import type { Resources } from "../../transport/Drivers.ts"
 import * as PeerIdentity from "../../transport/PeerIdentity.ts"
 import { RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
@@ -11,6 +11,7 @@ import type { TrainerProfile } from "../TrainerProfile.ts"
 /** What a cell and its connection to the client parent need for a profile's security. */
 export interface Shield {
   readonly cell: Pick<CellOptions, "credentials" | "verify">
+  readonly rules?: IdentityRules
   readonly resources: Resources
 }
 
@@ -27,7 +28,7 @@ export const shieldOf = Effect.fnUntraced(function* (
   }
   const rules = rulesOf({ local: trainerFqcn, parent: source.cpFqcn, identity: source.authIdentity })
   const verify = PeerIdentity.verifyWith(rules)
-  if (!profile.isProtected) return { cell: { verify }, resources }
+  if (!profile.isProtected) return { cell: { verify }, rules, resources }
   if (caCert === undefined) {
     const message =
       "ca_cert is missing: a protected trainer needs the project's root certificate, and its own beside it"
@@ -38,5 +39,5 @@ export const shieldOf = Effect.fnUntraced(function* (
       trainerError(new RouteFailed({ kind: _tag, message: message.replace("(identity)", "(auth_identity)") }))
     )
   )
-  return { cell: { credentials, verify }, resources }
+  return { cell: { credentials, verify }, rules, resources }
 })

@@ -7,8 +7,9 @@ import type { CredentialFiles } from "../../../identity/Credentials.ts"
 import type { CredentialsError } from "../../../identity/CredentialsError.ts"
 import * as TlsContext from "../../../identity/TlsContext.ts"
 import { formatDuration } from "../../../platform/DurationText.ts"
+import type { Driver } from "../../Driver.ts"
 import { BadConfig, TransportError } from "../../TransportError.ts"
-import { type Binding, type Connector, type Params, textOf } from "./connector.ts"
+import { type Binding, type Connector, forDial, type Params, textOf } from "./connector.ts"
 import { handshakeError, handshakeTimeout } from "./socketErrors.ts"
 
 const fileParams = [
@@ -58,6 +59,18 @@ export const makeContexts = (own: CredentialFiles | undefined, fallback: boolean
       checked(TlsContext.forListener(filesOf(own, params), { security: securityOf(security), fallback }))
   }
 }
+
+/** A driver's `check`. */
+export const makeCheck =
+  (contexts: Contexts): NonNullable<Driver["check"]> =>
+  (url, resources) =>
+    Effect.flatMap(Effect.fromResult(forDial(url, resources)), (connector) =>
+      connector.security === "clear"
+        ? Effect.undefined
+        : Effect.map(contexts.forDialer(connector), ({ cert, commonName }) =>
+            cert === undefined ? undefined : { commonName }
+          )
+    )
 
 const pems = ({ ca, cert, key }: TlsContext.TlsContext) => ({
   ca,
