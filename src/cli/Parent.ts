@@ -12,6 +12,7 @@ import * as Flags from "./internal/flags.ts"
 import {
   certs,
   checkCerts,
+  checkScheme,
   connectionSecurity,
   identity,
   type NetworkOptions,
@@ -92,6 +93,8 @@ const isOpenToAll = (url: string): boolean => {
 const parent = Effect.fn("parent")(function* (options: Options) {
   const screen = yield* Screen
   yield* checkCerts(options)
+  for (const url of options.listen) yield* checkScheme("--listen", url, options)
+  if (Option.isSome(options.upstream)) yield* checkScheme("--upstream", options.upstream.value, options)
   const resources = resourcesOf(options)
   const opened = yield* ClientParent.make({
     site: options.site,

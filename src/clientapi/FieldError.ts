@@ -36,12 +36,13 @@ export class FieldError extends Schema.TaggedError<FieldError>()("FieldError", {
 }) {}
 
 /**
- * The failure of one field: "`field` is `value`: `rule`".
+ * The failure of one field: "`field` is `value`: `rule`", or "`field` is missing: `rule`".
  *
  * @category constructors
  * @since 0.1.0
  */
 export const refuse = (field: string, value: unknown, rule: string): Result.Result<never, FieldError> => {
   const shown = show(value)
-  return Result.fail(new FieldError({ field, value: shown, message: `${field} is ${shown}: ${rule}` }))
+  const found = value === undefined ? "is missing" : `is ${shown}`
+  return Result.fail(new FieldError({ field, value: shown, message: `${field} ${found}: ${rule}` }))
 }

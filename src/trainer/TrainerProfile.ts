@@ -174,8 +174,11 @@ const unreadable = (path: string, { reason }: PlatformError.PlatformError): Prof
   const cause: unknown = reason.cause
   const code = Predicate.isObject(cause) && typeof cause.code === "string" ? cause.code : reason._tag
   const next = readHints.get(code) ?? `it can't be read (${code})`
-  return new ProfileError({ field: "file", value: show(path), message: `profile ${path}: ${next}` })
+  return unusable(path, next)
 }
+
+const unusable = (path: string, why: string): ProfileError =>
+  new ProfileError({ field: "file", value: show(path), message: `profile ${path}: ${why}` })
 
 const readHints: ReadonlyMap<string, string> = new Map([
   ["ENOENT", "there is no such file: write one (docs/cli.md shows it), or check the path"],
@@ -192,7 +195,7 @@ const load = Effect.fn("TrainerProfile.load")(function* (path: string) {
   const text = yield* files.readFileString(path).pipe(Effect.mapError((error) => unreadable(path, error)))
   const json = yield* Effect.try({
     try: (): unknown => JSON.parse(text),
-    catch: () => profileError("file", path, "it is no JSON: write one JSON object")
+    catch: () => unusable(path, "it is no JSON: write one JSON object")
   })
   return yield* Effect.mapError(
     Effect.fromResult(decode(json)),

@@ -232,6 +232,19 @@ describe("what serve and probe say", () => {
     })
   )
 
+  it.live("of a scheme with TLS that is to be clear: from serve and parent", () =>
+    Effect.gen(function* () {
+      const w = yield* workspace
+      const url = "stcp://127.0.0.1:9"
+      const clear = ["--certs", yield* certificates("site-1"), "--connection-security", "clear"]
+      for (const args of [serveArgs(w, url, clear), ["parent", "--site", "site-1", "--listen", url, ...clear]]) {
+        const { code, stderr } = yield* runToEnd(args)
+        assert.strictEqual(code, 2, stderr)
+        assert.match(stderr, /stcp:\/\/127\.0\.0\.1:9 has TLS by its scheme, but --connection-security is clear/)
+      }
+    })
+  )
+
   it.live("of a host that nobody knows", () =>
     Effect.gen(function* () {
       const w = yield* workspace

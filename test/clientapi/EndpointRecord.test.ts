@@ -73,7 +73,8 @@ describe("EndpointRecord", () => {
     const result = parseEndpointRecord({ ...json, [field]: value }, expected)
     assert(Result.isFailure(result))
     assert.strictEqual(result.failure.field, field)
-    assert.isTrue(result.failure.message.startsWith(`${field} is ${result.failure.value}: `))
+    const found = value === undefined ? "missing" : result.failure.value
+    assert.isTrue(result.failure.message.startsWith(`${field} is ${found}: `))
   })
 
   it("is refused for a network's URL, even a clear one", () => {

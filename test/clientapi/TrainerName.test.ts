@@ -33,7 +33,7 @@ describe("TrainerName", () => {
     for (const bad of ["", "x".repeat(65), "a.b", "a b", "a\n", "é", "a/b", 7, null, undefined]) {
       const error = failure(Names.attachId(bad))
       assert.strictEqual(error.field, "attach_id")
-      assert.include(error.message, error.value)
+      assert.include(error.message, bad === undefined ? "missing" : error.value)
       assert.isFalse(Schema.is(Names.AttachId)(bad), String(bad))
     }
   })

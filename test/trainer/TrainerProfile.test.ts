@@ -188,7 +188,8 @@ describe("TrainerProfile.decode", () => {
       const error = bad(change(base, fields))
       assert.strictEqual(error.field, field, `${JSON.stringify(fields)}: ${error.message}`)
       const isSource = /^(?:neither rendezvous_dir nor connect_url|connect_url and rendezvous_dir are both)/
-      if (!isSource.test(error.message)) assert.include(error.message, `${field} is ${error.value}: `)
+      if (!isSource.test(error.message))
+        assert.include(error.message, `${field} is ${error.value === "undefined" ? "missing" : error.value}: `)
     }
   })
 

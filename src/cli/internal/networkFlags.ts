@@ -43,6 +43,17 @@ export const resourcesOf = ({ certs, connectionSecurity }: NetworkOptions): Reso
   ...(Option.isSome(connectionSecurity) ? { connection_security: connectionSecurity.value } : {})
 })
 
+const isSecure = (url: string): boolean => /^(stcp|satcp|https|a?grpcs):/i.test(url)
+
+/** A scheme that has TLS has it, whatever is said of it. */
+export const checkScheme = Effect.fnUntraced(function* (flag: string, url: string, options: NetworkOptions) {
+  if (isSecure(url) && Option.getOrUndefined(options.connectionSecurity) === "clear") {
+    return yield* wrongUsage(
+      `${flag} ${url} has TLS by its scheme, but --connection-security is clear: leave that out, or write a scheme without TLS (tcp, http, grpc)`
+    )
+  }
+})
+
 /** Each file may be missing for a reason of its own, but not the folder. */
 export const checkCerts = Effect.fnUntraced(function* ({ certs }: NetworkOptions) {
   if (Option.isNone(certs)) return

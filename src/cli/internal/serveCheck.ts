@@ -12,7 +12,7 @@ import * as ModelExchange from "../../model/ModelExchange.ts"
 import * as ModelFile from "../../service/ModelFile.ts"
 import type { ParentJobOptions } from "../../service/NodeAttach.ts"
 import { wrongUsage } from "./Failure.ts"
-import { checkCerts, type NetworkOptions, resourcesOf } from "./networkFlags.ts"
+import { checkCerts, checkScheme, type NetworkOptions, resourcesOf } from "./networkFlags.ts"
 import { inFlags } from "./settingFlags.ts"
 
 export interface ServeOptions extends NetworkOptions {
@@ -125,6 +125,7 @@ const checkPlace = Effect.fnUntraced(function* (options: ServeOptions) {
       return yield* wrongUsage("--secure needs --certs: the folder with the site's certificate and key")
     }
     yield* checkCerts(options)
+    yield* checkScheme("--parent", parent.value, options)
     const bound = Option.isSome(connectTimeout) ? { connectTimeout: connectTimeout.value } : {}
     const named = Option.isSome(options.identity) ? { identity: options.identity.value } : {}
     const place: ServePlace = {

@@ -27,7 +27,9 @@ export const make = (
         ? Effect.fail(
             badConfig(
               "url",
-              `no driver for the scheme "${scheme}" of ${schemeOrUrl}; there are: ${[...table.keys()].join(", ")}`
+              scheme === ""
+                ? `"${schemeOrUrl}" has no scheme: write scheme://host:port, with one of ${[...table.keys()].join(", ")}`
+                : `no driver for the scheme "${scheme}" of ${schemeOrUrl}; there are: ${[...table.keys()].join(", ")}`
             )
           )
         : Effect.succeed(driver)

@@ -44,6 +44,10 @@ const credentialsOf = (
         { checkServerIdentity: watchIdentity(onCertificate) }
       )
 
+/** What gRPC says of a failure, without the time of day, which makes each of them another. */
+const withoutTime = (details: string): string =>
+  details.replace(/ \(\d{4}-\d\d-\d\dT[^)]*\)/g, "").replace(/\.? Resolution note: *$/, "")
+
 /** Dials again without gRPC, which tells what is wrong only in words of its own. */
 const diagnose = ({ connector, context, limits }: DialOptions, details: string) =>
   Effect.gen(function* () {
@@ -74,7 +78,7 @@ const untilReady = (client: Grpc.Client, call: ClientCall, options: DialOptions)
       duration: Duration.sum(options.limits.connectTimeout, options.limits.handshakeTimeout),
       orElse: () => Effect.fail("no answer in time")
     }),
-    Effect.catch((details) => diagnose(options, details))
+    Effect.catch((details) => diagnose(options, withoutTime(details)))
   )
 
 const infoOf = ({ connector, context }: DialOptions, name: string | undefined): LinkInfo => {

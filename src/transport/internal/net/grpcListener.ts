@@ -165,7 +165,10 @@ export const make = Effect.fnUntraced(function* (options: ListenOptions) {
     socket.on("error", () => {})
     socket.on("close", () => {
       if (!client.hasCalled) {
-        const why = context === undefined ? "it speaks no gRPC, or TLS" : "its certificate may be refused"
+        const why =
+          context === undefined
+            ? "it speaks no gRPC, or TLS"
+            : "it may refuse the certificate shown to it, or have only looked who is there"
         arrivals.complain(`${peer} left before it made a call: ${why}`)
       }
       clients.delete(peer)
