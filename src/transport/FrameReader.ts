@@ -21,7 +21,7 @@ const checkLength = (length: number): TransportError | undefined =>
   length >= prefixSize && length <= maxSize
     ? undefined
     : badData(
-        `a frame says that it is ${length} bytes long, ${prefixSize} to ${maxSize} are possible: the peer speaks another protocol or the stream is broken`
+        `a frame says that it is ${length} bytes long, ${prefixSize} to ${maxSize} are possible: the peer speaks another protocol (check port and scheme), or the stream is broken`
       )
 
 /**

@@ -5,7 +5,11 @@ import { closed, ioFailed } from "../errors.ts"
 const codeOf = (cause: unknown): string =>
   typeof cause === "object" && cause !== null && "code" in cause && typeof cause.code === "string" ? cause.code : ""
 
-const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause))
+/** Of OpenSSL's own errors Node gives the reason, without its line of hexadecimals and source files. */
+const messageOf = (cause: unknown): string => {
+  if (!(cause instanceof Error)) return String(cause)
+  return "reason" in cause && typeof cause.reason === "string" ? cause.reason : cause.message
+}
 
 const notThere: ReadonlyMap<string, string> = new Map([
   ["ECONNREFUSED", "nobody listens there: start the listener, or check host and port"],
