@@ -178,7 +178,7 @@ const joinParent = Effect.fnUntraced(function* (cell: Cell["Service"], options: 
     return isNews ? Effect.logWarning(`no connection to the client parent ${url}: ${last}`) : Effect.void
   }
   yield* cell
-    .connect(url, resources, { verify, onDown, ...(rules === undefined ? {} : { rules }) })
+    .connect(url, resources, { verify, onDown, rules })
     .pipe(Effect.mapError((error) => failed("", error.reason._tag, error.message)))
   const connected = Stream.runForEachWhile(cell.connected(parent), (up) => {
     isUp ||= up

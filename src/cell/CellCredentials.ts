@@ -81,13 +81,8 @@ const checkName = (
 ): Effect.Effect<void, CredentialsError> =>
   rules === undefined
     ? Effect.void
-    : Effect.mapError(Effect.fromResult(CertificateIdentity.check(rules, rules.local, commonName)), ({ message }) =>
-        failure(
-          setting,
-          path,
-          "identity",
-          `${path} can't protect messages: ${message}, or, where it is the site's certificate, name it (identity)`
-        )
+    : Effect.mapError(Effect.fromResult(CertificateIdentity.checkOwn(rules, commonName)), (reason) =>
+        failure(setting, path, "identity", `${path} can't protect messages: ${reason}`)
       )
 
 const readAll = Effect.fnUntraced(function* (

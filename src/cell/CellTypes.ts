@@ -149,7 +149,7 @@ export interface ConnectOptions {
   /** Judges the peer's name, after the cell's own `verify`; a failure ends the connection, and it is dialed again. */
   readonly verify?: ConnectionOptions["verify"]
   /** Where a certificate is shown to the peer, it must be one of this cell's by these rules, or `connect` fails. */
-  readonly rules?: IdentityRules
+  readonly rules?: IdentityRules | undefined
   /** Told why there is no connection: after each attempt that failed, and after each connection that ended. */
   readonly onDown?: (error: TransportError) => Effect.Effect<void>
 }

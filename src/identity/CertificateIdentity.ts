@@ -98,6 +98,19 @@ export const expectedCommonName = (rules: IdentityRules, claimed: string): strin
   )
 
 /**
+ * Judges the own certificate of the cell that the rules are for, since peers with the same rules would refuse another;
+ * fails with the reason, for people.
+ *
+ * @category guards
+ * @since 0.1.0
+ */
+export const checkOwn = (rules: IdentityRules, found: string | undefined): Result.Result<void, string> =>
+  Result.mapError(
+    check(rules, rules.local, found),
+    ({ message }) => `${message}, or, where it is the site's certificate, name it (identity)`
+  )
+
+/**
  * Judges a peer that claims a name, by the common name of its verified certificate (`undefined` or `N/A`: none).
  * Names of administrators' sessions are refused: no listener here is for them.
  *

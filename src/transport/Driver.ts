@@ -93,8 +93,8 @@ export interface Shown {
 export interface Driver {
   readonly schemes: ReadonlyArray<string>
   /**
-   * Fails with `BadConfig` where `connect` would whatever the peer: by the URL, or by files that can't be used. Answers
-   * what the dialer will show; `undefined` where it shows no certificate.
+   * Fails with `BadConfig` where the address or the files that the URL and `resources` name can't be used, whatever the
+   * peer. Answers what the dialer will show; `undefined` where it shows no certificate.
    */
   readonly check?: (url: string, resources?: Resources) => Effect.Effect<Shown | undefined, TransportError>
   /** Dials `url`; the link lives as long as the Scope. */

@@ -186,7 +186,7 @@ export const makeLinks = Effect.fnUntraced(function* (
 
   const connect: Links["connect"] = Effect.fn("Cell.connect")(function* (url, resources, given = {}) {
     const driver = yield* driverFor(url)
-    yield* checkDialing(driver, { fqcn, url, resources, rules: given.rules })
+    yield* checkDialing(driver, { url, resources, rules: given.rules })
     const first = yield* Deferred.make<void, CellError>()
     const mine = new Set<Peer>()
     yield* supervise(dialing(url, driver.connect(url, resources), mine, first, given), mine)

@@ -6,7 +6,6 @@ import type { TransportError } from "../../transport/TransportError.ts"
 import { misconfigured } from "./errors.ts"
 
 interface Dialing {
-  readonly fqcn: string
   readonly url: string
   readonly resources: Resources | undefined
   readonly rules: CertificateIdentity.IdentityRules | undefined
@@ -16,12 +15,11 @@ const refused = ({ message, reason }: TransportError) =>
   misconfigured(reason._tag === "BadConfig" ? reason.setting : "url", message)
 
 /** Fails with `CellMisconfigured` where a URL or its files can't be used, or show another's certificate. */
-export const checkDialing = Effect.fnUntraced(function* (driver: Driver, { fqcn, resources, rules, url }: Dialing) {
+export const checkDialing = Effect.fnUntraced(function* (driver: Driver, { resources, rules, url }: Dialing) {
   if (driver.check === undefined) return
   const shown = yield* Effect.mapError(driver.check(url, resources), refused)
   if (shown === undefined || rules === undefined) return
-  const named = CertificateIdentity.check(rules, fqcn, shown.commonName)
+  const named = CertificateIdentity.checkOwn(rules, shown.commonName)
   if (Result.isSuccess(named)) return
-  const message = `${url} can't be dialed: ${named.failure.message}, or, where it is the site's certificate, name it (identity)`
-  return yield* Effect.fail(misconfigured("client_cert", message))
+  return yield* Effect.fail(misconfigured("client_cert", `${url} can't be dialed: ${named.failure}`))
 })

@@ -175,9 +175,7 @@ export const makeStreamedRequests = Effect.fnUntraced(function* (
     /** Fails when a connection to the target ends before the reply has begun, and nobody wants to wait on. */
     const lost = (wait: Effect.Effect<boolean>): Effect.Effect<never, CellError> =>
       Effect.catch(core.lost(target), (error) =>
-        Effect.flatMap(stage === "receiving" ? Effect.succeed(true) : wait, (isAwaited) =>
-          isAwaited || stage === "receiving" ? lost(wait) : Effect.fail(error)
-        )
+        Effect.flatMap(wait, (isAwaited) => (isAwaited || stage === "receiving" ? lost(wait) : Effect.fail(error)))
       )
     // One race for all stages: each fiber of a small request counts.
     const ends = whenLost === undefined ? [answered, late] : [answered, late, lost(whenLost)]

@@ -1,8 +1,9 @@
 /** Flags of the commands that use a network: certificates, and how connections are protected. */
 import * as NodeFs from "node:fs/promises"
 import * as NodePath from "node:path"
-import { Effect, Option } from "effect"
+import { Effect, Option, Result } from "effect"
 import { Flag } from "effect/cli"
+import * as AttachUrl from "../../clientapi/AttachUrl.ts"
 import type { Resources } from "../../transport/Drivers.ts"
 import { wrongUsage } from "./Failure.ts"
 
@@ -43,7 +44,7 @@ export const resourcesOf = ({ certs, connectionSecurity }: NetworkOptions): Reso
   ...(Option.isSome(connectionSecurity) ? { connection_security: connectionSecurity.value } : {})
 })
 
-const isSecure = (url: string): boolean => /^(stcp|satcp|https|a?grpcs):/i.test(url)
+const isSecure = (url: string): boolean => Result.getOrUndefined(AttachUrl.securityOf(url, undefined)) === "mtls"
 
 /** A scheme that has TLS has it, whatever is said of it. */
 export const checkScheme = Effect.fnUntraced(function* (flag: string, url: string, options: NetworkOptions) {

@@ -12,11 +12,11 @@ import type { FileLock } from "../../platform/FileLock.ts"
 import type { PrivateFiles } from "../../platform/PrivateFiles.ts"
 import { HandshakeFailed, TransportError } from "../../transport/TransportError.ts"
 import { TaskLedger } from "../TaskLedger.ts"
-import { NoSession, RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
+import { NoSession, type TrainerError, trainerError } from "../TrainerError.ts"
 import * as TrainerGuard from "../TrainerGuard.ts"
 import type { TrainerProfile } from "../TrainerProfile.ts"
 import { serve } from "./jobMessages.ts"
-import { shieldOf } from "./protect.ts"
+import { routeFailed, shieldOf } from "./protect.ts"
 import type { TrainerState, TrainerTask } from "./state.ts"
 
 /** Time that is left of a bound; `undefined` = no bound. */
@@ -32,8 +32,7 @@ const remainingOf = (limit: Duration.Duration | undefined): Effect.Effect<Remain
         )
   )
 
-const routeFailed = ({ message, reason }: CellError): TrainerError =>
-  trainerError(new RouteFailed({ kind: reason._tag, message: message.replace("(identity)", "(auth_identity)") }))
+const cellFailed = ({ message, reason }: CellError): TrainerError => routeFailed(reason._tag, message)
 
 const noSession = (limit: Duration.Duration | undefined, stage: NoSession["stage"], why: string): TrainerError =>
   trainerError(
@@ -71,7 +70,7 @@ const find = Effect.fnUntraced(function* (
     Effect.mapError(({ message, reason }) =>
       reason._tag === "NotPublished"
         ? noSession(profile.jobWaitTimeout, "rendezvous", notPublished(reason))
-        : trainerError(new RouteFailed({ kind: reason._tag, message }))
+        : routeFailed(reason._tag, message)
     )
   )
   return { connectUrl: record.connectUrl, cpFqcn: Fqcn.parent(record.cjFqcn), cjFqcn: record.cjFqcn }
@@ -81,7 +80,7 @@ const find = Effect.fnUntraced(function* (
 const makeState = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found) {
   const trainerFqcn = Fqcn.join(found.cpFqcn, `${trainerPrefix}${profile.attachId}`)
   const shield = yield* shieldOf(profile, trainerFqcn)
-  const cell = yield* Effect.mapError(Cell.make({ fqcn: trainerFqcn, ...shield.cell }), routeFailed)
+  const cell = yield* Effect.mapError(Cell.make({ fqcn: trainerFqcn, ...shield.cell }), cellFailed)
   const state: TrainerState = {
     cell,
     expected: {
@@ -136,7 +135,7 @@ const makeWay = (attachId: string, { cpFqcn, connectUrl }: Found, isClearRefused
       return Effect.void
     }
     const message = `${connectUrl} is the cell ${peer}, but this trainer belongs to the client parent ${cpFqcn}: check site_name, cp_fqcn and connect_url of the profile`
-    Deferred.doneUnsafe(stranger, Effect.fail(trainerError(new RouteFailed({ kind: "WrongParent", message }))))
+    Deferred.doneUnsafe(stranger, Effect.fail(routeFailed("WrongParent", message)))
     return Effect.fail(new TransportError({ reason: new HandshakeFailed({ target: connectUrl, message }) }))
   }
   const onDown = (error: TransportError) => {
@@ -188,10 +187,7 @@ const tryAt = Effect.fnUntraced(function* (profile: TrainerProfile, found: Found
   const { isClearRefused, shield, state } = yield* makeState(profile, found)
   const { resources, rules } = shield
   const { onDown, stranger, verify, why } = makeWay(profile.attachId, found, isClearRefused)
-  yield* Effect.mapError(
-    state.cell.connect(connectUrl, resources, { verify, onDown, ...(rules === undefined ? {} : { rules }) }),
-    routeFailed
-  )
+  yield* Effect.mapError(state.cell.connect(connectUrl, resources, { verify, onDown, rules }), cellFailed)
   const bound = Effect.raceFirst(Deferred.await(state.bound), Deferred.await(stranger))
   const left = yield* remaining
   const inTime =

@@ -152,7 +152,7 @@ const onShutdown = (state: TrainerState) =>
     if (refusal !== undefined) return ClientApi.invalidRequest(refusal)
     // It is no orderly end when the job has given the trainer up long before.
     if (yield* isLate(state)) return ClientApi.invalidRequest("the session's lease is over")
-    yield* touch(state)
+    yield* hear(state)
     Latch.openUnsafe(state.stopped)
     yield* Effect.logInfo(`${request.origin} has no further task`)
     return ClientApi.ok({ result_source_live: !Latch.isOpen(state.idle) })

@@ -8,6 +8,10 @@ import * as PeerIdentity from "../../transport/PeerIdentity.ts"
 import { RouteFailed, type TrainerError, trainerError } from "../TrainerError.ts"
 import type { TrainerProfile } from "../TrainerProfile.ts"
 
+/** Why a trainer has no way to its service, in the words of its profile. */
+export const routeFailed = (kind: string, message: string): TrainerError =>
+  trainerError(new RouteFailed({ kind, message: message.replace("(identity)", "(auth_identity)") }))
+
 /** What a cell and its connection to the client parent need for a profile's security. */
 export interface Shield {
   readonly cell: Pick<CellOptions, "credentials" | "verify">
@@ -32,12 +36,10 @@ export const shieldOf = Effect.fnUntraced(function* (
   if (caCert === undefined) {
     const message =
       "ca_cert is missing: a protected trainer needs the project's root certificate, and its own beside it"
-    return yield* trainerError(new RouteFailed({ kind: "CredentialsError", message }))
+    return yield* routeFailed("CredentialsError", message)
   }
   const credentials = yield* CellCredentials.watch({ caCert }, { rules }).pipe(
-    Effect.mapError(({ _tag, message }) =>
-      trainerError(new RouteFailed({ kind: _tag, message: message.replace("(identity)", "(auth_identity)") }))
-    )
+    Effect.mapError(({ _tag, message }) => routeFailed(_tag, message))
   )
   return { cell: { credentials, verify }, rules, resources }
 })

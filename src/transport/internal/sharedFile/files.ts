@@ -46,15 +46,17 @@ export const openForRead = (path: string): Effect.Effect<number, TransportError>
 export const close = (fd: number): Effect.Effect<void> =>
   Effect.ignore(callVoid("close", `descriptor ${fd}`, (done) => NodeFs.close(fd, done)))
 
-const memoryBacked = [0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630]
+/** How Linux tells apart the file systems that are on this machine. */
+const localTypes = { ext: 0xef53, xfs: 0x58465342, btrfs: 0x9123683e, tmpfs: 0x01021994, overlay: 0x794c7630 } as const
+const localTypeIds = new Set<number>(Object.values(localTypes))
 
 /**
- * Whether files of a directory are on this machine, so that few bytes of them are read from and written to its memory:
- * ext, XFS, Btrfs, tmpfs and overlays. Of what is not known it is not said: a network file system may take its time.
+ * Whether files of a directory are on this machine, so that few bytes of them are read from and written to its memory.
+ * Of what is not known it is not said: a network file system may take its time.
  */
 export const isLocal = (path: string): Effect.Effect<boolean> =>
   call<NodeFs.StatsFs>("look at", path, (done) => NodeFs.statfs(path, done)).pipe(
-    Effect.map(({ type }) => memoryBacked.includes(type)),
+    Effect.map(({ type }) => localTypeIds.has(type)),
     Effect.orElseSucceed(() => false)
   )
 
